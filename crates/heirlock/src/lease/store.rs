@@ -1,0 +1,206 @@
+//! The trait that every store implements, and its contract.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::key::Key;
+use super::ticket::{BlockedOn, Mode, Owner, SessionId};
+use super::verb::{Answer, Beat, Enter, Evict, Leave, Left, News};
+use crate::Result;
+
+/// A future of a store, free of any runtime: it may be polled on any thread, and dropping it says nothing about whether the request is carried
+/// out.
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+
+/// Where a session's hints go. Called on the store's own thread; it must not block.
+pub type Sink = Arc<dyn Fn(Notice) + Send + Sync>;
+
+/// A hint: something about this key has changed for one of this session's tickets. It has no authority, and losing one costs time only.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Notice {
+    /// The key.
+    pub key: Key,
+    /// What has changed.
+    pub news: News,
+}
+
+/// What an engine can do beyond the three verbs.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Whether other processes can reach it.
+    pub shared: bool,
+    /// Whether leases survive the restart of the store.
+    pub durable: bool,
+    /// Whether it sends notices at all.
+    pub notices: bool,
+}
+
+impl Capabilities {
+    /// Of a store within one process, of which nothing outlives it.
+    pub const LOCAL: Capabilities = Capabilities { shared: false, durable: false, notices: true };
+    /// Of a store that other processes share and that keeps leases across a restart.
+    pub const DURABLE: Capabilities = Capabilities { shared: true, durable: true, notices: true };
+}
+
+/// An engine that keeps leases.
+///
+/// # Contract
+/// The verbs do what [`ledger`](super::ledger) does, each atomically per key and durable before it is answered, in one round trip. All of them
+/// - *require* valid keys, which [`Key`] grants, and sequence numbers that grow with every send of a ticket;
+/// - *may be repeated*: the token makes them idempotent;
+/// - *fail* with a transient kind ([`Kind::is_transient`](crate::Kind::is_transient)) where the request may or may not have been carried out;
+///   the caller sends it again with a new sequence number, or withdraws;
+/// - *never hang* for longer than the caller polls: dropping the future gives up the answer, not the request;
+/// - judge all time by the store's clock, never by the client's.
+pub trait Store: Send + Sync + 'static {
+    /// Queues a ticket and promotes, or beats a live one.
+    ///
+    /// Answers [`Answer::Held`] if nobody is before it; `Queued`; `Busy` if it may not queue; `Gone` if it has ended before.
+    fn enter<'a>(&'a self, key: &'a Key, request: Enter) -> Pending<'a, Answer>;
+
+    /// Beats many tickets in one round trip, on whatever keys; at most 256.
+    ///
+    /// Answers per ticket, in their order. One that fails does not fail the others, unless the store as a whole cannot be reached.
+    fn beat(&self, requests: Vec<(Key, Beat)>) -> Pending<'_, Vec<Result<Answer>>>;
+
+    /// Ends a ticket and hands its key on in the same step. A repeated `leave` repeats its answer.
+    fn leave<'a>(&'a self, key: &'a Key, request: Leave) -> Pending<'a, Left>;
+
+    /// Takes a key away from its holders: see [`Evict`]. Answers how many holders it met.
+    fn evict<'a>(&'a self, key: &'a Key, request: Evict) -> Pending<'a, u64>;
+
+    /// One key as operators see it. It looks first: what has expired is not shown.
+    fn inspect<'a>(&'a self, key: &'a Key) -> Pending<'a, KeyView>;
+
+    /// All keys in use whose name starts with the prefix, in order of name.
+    fn list<'a>(&'a self, prefix: &'a str) -> Pending<'a, Vec<KeyView>>;
+
+    /// From now on hints for this session's tickets go to the sink; a later call replaces it. Hints from before may be lost.
+    fn notices(&self, session: SessionId, sink: Sink) -> Pending<'_, ()>;
+
+    /// The session is over: no more hints. Its tickets stay until they leave or expire.
+    fn goodbye(&self, session: SessionId) -> Pending<'_, ()>;
+
+    /// The shortest ttl that this store can keep.
+    fn min_ttl(&self) -> Duration;
+
+    /// What it can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Its address as operators see it, without any password.
+    fn url(&self) -> String;
+}
+
+impl fmt::Debug for dyn Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Store({})", self.url())
+    }
+}
+
+/// One key as operators see it: no token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyView {
+    /// The key.
+    pub key: Key,
+    /// The tickets granted and held, the earliest grant first.
+    pub holders: Vec<HolderView>,
+    /// The queue in serving order.
+    pub queue: Vec<WaiterView>,
+    /// The fence minted last.
+    pub last_fence: u64,
+    /// How long the whole key rests yet, in milliseconds.
+    pub resting_ms: Option<u64>,
+}
+
+/// A holder as operators see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HolderView {
+    /// Who.
+    pub owner: Arc<Owner>,
+    /// Of which session.
+    pub session: SessionId,
+    /// How.
+    pub mode: Mode,
+    /// In which slot.
+    pub slot: Option<u32>,
+    /// With which fence.
+    pub fence: u64,
+    /// Whether it knows.
+    pub claimed: bool,
+    /// Milliseconds since the grant.
+    pub since_ms: u64,
+    /// Milliseconds until it expires unless renewed.
+    pub expires_in_ms: u64,
+    /// Its own priority.
+    pub priority: i32,
+    /// With what it inherits.
+    pub effective: i32,
+    /// Whether an operator wants it back.
+    pub revoked: bool,
+    /// What its owner waits for outside this store.
+    pub blocked: Option<BlockedOn>,
+}
+
+/// A waiter as operators see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaiterView {
+    /// Who.
+    pub owner: Arc<Owner>,
+    /// Of which session.
+    pub session: SessionId,
+    /// How it wants to hold.
+    pub mode: Mode,
+    /// Its priority.
+    pub priority: i32,
+    /// Milliseconds since it entered.
+    pub waiting_ms: u64,
+    /// What its owner waits for outside this store.
+    pub blocked: Option<BlockedOn>,
+}
+
+impl KeyView {
+    /// Makes the view of a key from its tickets, after a look, at the store's instant.
+    pub fn of(key: Key, last_fence: u64, resting_until: Option<u64>, tickets: Vec<super::Ticket>, now_ms: u64) -> KeyView {
+        let (mut holders, mut queue): (Vec<_>, Vec<_>) = tickets.into_iter().partition(super::Ticket::holds);
+        holders.sort_by_key(|ticket| (ticket.granted_ms, ticket.arrival));
+        queue.sort_by_key(super::Ticket::rank);
+        let top = queue.first().map_or(i32::MIN, |head| head.priority);
+        KeyView {
+            key,
+            holders: holders
+                .into_iter()
+                .map(|ticket| HolderView {
+                    session: ticket.session,
+                    mode: ticket.mode,
+                    slot: ticket.mode.slots().map(|_| ticket.slot),
+                    fence: ticket.fence,
+                    claimed: ticket.state == super::State::Held,
+                    since_ms: now_ms.saturating_sub(ticket.granted_ms),
+                    expires_in_ms: ticket.due_ms.saturating_sub(now_ms),
+                    priority: ticket.priority,
+                    effective: ticket.priority.max(top),
+                    revoked: ticket.revoked,
+                    blocked: ticket.blocked,
+                    owner: ticket.owner,
+                })
+                .collect(),
+            queue: queue
+                .into_iter()
+                .map(|ticket| WaiterView {
+                    session: ticket.session,
+                    mode: ticket.mode,
+                    priority: ticket.priority,
+                    waiting_ms: now_ms.saturating_sub(ticket.entered_ms),
+                    blocked: ticket.blocked,
+                    owner: ticket.owner,
+                })
+                .collect(),
+            last_fence,
+            resting_ms: resting_until.map(|until| until.saturating_sub(now_ms)),
+        }
+    }
+}

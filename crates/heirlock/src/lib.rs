@@ -1,0 +1,7 @@
+//! One lock manager for asynchronous workers.
+
+pub mod clock;
+mod error;
+pub mod lease;
+
+pub use error::{Error, Kind, Result};
