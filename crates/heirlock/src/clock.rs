@@ -3,8 +3,10 @@
 use std::fmt;
 use std::ops::Add;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use crate::sync::lock;
 
 /// A point in time of one [`Clock`], in nanoseconds since some start of that clock.
 ///
@@ -136,7 +138,7 @@ impl ManualClock {
     /// Moves the time on, and tells everybody who asked to be told.
     pub fn advance(&self, span: Duration) {
         self.0.now.fetch_add(nanos(span), Ordering::SeqCst);
-        for callback in self.0.callbacks.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        for callback in lock(&self.0.callbacks).iter() {
             callback();
         }
     }
@@ -152,7 +154,7 @@ impl Clock for ManualClock {
     }
 
     fn on_jump(&self, callback: Box<dyn Fn() + Send + Sync>) {
-        self.0.callbacks.lock().unwrap_or_else(PoisonError::into_inner).push(callback);
+        lock(&self.0.callbacks).push(callback);
     }
 }
 

@@ -1,15 +1,28 @@
 //! Leases: locks that leave the process. A lease is exclusive until its expiry unless it is renewed, and carries a fence that grows with every
 //! grant, so that the thing that is guarded can refuse a holder who does not know that it has lost.
 
+mod acquire;
 mod book;
+mod entry;
+mod handle;
+mod keeper;
 mod key;
+#[allow(clippy::module_inception)]
+mod lease;
 pub mod ledger;
+mod locks;
+mod session;
 mod store;
 mod ticket;
 mod verb;
+mod vital;
 
+pub use acquire::{Acquire, DEFAULT_TTL, MAX_SLOTS};
 pub use book::{Book, Header, Rest, Rows};
 pub use key::{Key, MAX_KEY_BYTES, check_part};
+pub use lease::{Lease, Released};
+pub use locks::Locks;
 pub use store::{Capabilities, HolderView, KeyView, Notice, Pending, Sink, Store, WaiterView};
 pub use ticket::{BlockedOn, MAX_QUEUE_LIFE, Mode, Owner, Reason, SessionId, State, Terms, Ticket, Token, Tombstone, Was};
 pub use verb::{Answer, Beat, Enter, Evict, Holding, Leave, Left, News, Outcome, Told};
+pub use vital::LostReason;

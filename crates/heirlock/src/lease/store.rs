@@ -95,6 +95,53 @@ pub trait Store: Send + Sync + 'static {
     fn url(&self) -> String;
 }
 
+/// A shared store is a store.
+impl<S: Store + ?Sized> Store for Arc<S> {
+    fn enter<'a>(&'a self, key: &'a Key, request: Enter) -> Pending<'a, Answer> {
+        (**self).enter(key, request)
+    }
+
+    fn beat(&self, requests: Vec<(Key, Beat)>) -> Pending<'_, Vec<Result<Answer>>> {
+        (**self).beat(requests)
+    }
+
+    fn leave<'a>(&'a self, key: &'a Key, request: Leave) -> Pending<'a, Left> {
+        (**self).leave(key, request)
+    }
+
+    fn evict<'a>(&'a self, key: &'a Key, request: Evict) -> Pending<'a, u64> {
+        (**self).evict(key, request)
+    }
+
+    fn inspect<'a>(&'a self, key: &'a Key) -> Pending<'a, KeyView> {
+        (**self).inspect(key)
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> Pending<'a, Vec<KeyView>> {
+        (**self).list(prefix)
+    }
+
+    fn notices(&self, session: SessionId, sink: Sink) -> Pending<'_, ()> {
+        (**self).notices(session, sink)
+    }
+
+    fn goodbye(&self, session: SessionId) -> Pending<'_, ()> {
+        (**self).goodbye(session)
+    }
+
+    fn min_ttl(&self) -> Duration {
+        (**self).min_ttl()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        (**self).capabilities()
+    }
+
+    fn url(&self) -> String {
+        (**self).url()
+    }
+}
+
 impl fmt::Debug for dyn Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Store({})", self.url())

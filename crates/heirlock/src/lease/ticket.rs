@@ -18,8 +18,7 @@ impl Token {
     /// `Storage` if the operating system gives no random bytes.
     pub fn random() -> Result<Token> {
         let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes)
-            .map_err(|cause| Error::new(Kind::Storage, "the system gives no random bytes").because(cause.to_string()))?;
+        fill(&mut bytes)?;
         Ok(Token(bytes))
     }
 
@@ -40,6 +39,10 @@ impl fmt::Debug for Token {
     }
 }
 
+fn fill(bytes: &mut [u8]) -> Result<()> {
+    getrandom::fill(bytes).map_err(|cause| Error::new(Kind::Storage, "the system gives no random bytes").because(cause.to_string()))
+}
+
 /// One process's session with a store; notices are addressed to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SessionId(pub u64);
@@ -50,9 +53,9 @@ impl SessionId {
     /// # Errors
     /// `Storage` if the operating system gives no random bytes.
     pub fn random() -> Result<SessionId> {
-        let token = Token::random()?;
-        let [a, b, c, d, e, f, g, h, ..] = *token.as_bytes();
-        Ok(SessionId(u64::from_le_bytes([a, b, c, d, e, f, g, h])))
+        let mut bytes = [0; 8];
+        fill(&mut bytes)?;
+        Ok(SessionId(u64::from_le_bytes(bytes)))
     }
 }
 

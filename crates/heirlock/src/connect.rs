@@ -1,0 +1,200 @@
+//! From a URL to a store.
+
+use std::sync::Arc;
+
+use crate::clock::BootClock;
+use crate::lease::{Locks, Store};
+use crate::store::MemoryStore;
+use crate::{Error, Kind, Result};
+
+impl Locks {
+    /// A session with the store at this URL: `sqlite:/path/to/file`, `memory:` or `memory:name`.
+    ///
+    /// | parameter | for | means |
+    /// |---|---|---|
+    /// | `prefix=app/` | all | puts every key under this namespace |
+    /// | `mode=0660` | `sqlite` | the permissions of a new file; 0600 unless said |
+    ///
+    /// # Errors
+    /// `Invalid` for a URL that is malformed or of a kind that this build does not support, `Incompatible` if something else is at that address,
+    /// `Unreachable` or `Storage` if the store does not answer. No error shows a password.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> heirlock::Result<()> {
+    /// let locks = heirlock::Locks::connect("memory:").await?;
+    /// let lease = locks.lock("nightly").await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn connect(url: &str) -> Result<Locks> {
+        Locks::with(open(&Url::parse(url)?)?, Arc::new(BootClock)).await
+    }
+}
+
+fn open(url: &Url<'_>) -> Result<Arc<dyn Store>> {
+    match url.scheme {
+        "memory" => open_memory(url),
+        #[cfg(feature = "sqlite")]
+        "sqlite" => open_sqlite(url),
+        other => Err(Error::new(
+            Kind::Invalid,
+            format!("this build has no store for {other:?} URLs: use {}", if cfg!(feature = "sqlite") { "sqlite:PATH" } else { "memory:" }),
+        )),
+    }
+}
+
+fn open_memory(url: &Url<'_>) -> Result<Arc<dyn Store>> {
+    url.only(&[])?;
+    Ok(Arc::new(if url.rest.is_empty() { MemoryStore::new() } else { MemoryStore::named(&url.rest) }))
+}
+
+#[cfg(feature = "sqlite")]
+fn open_sqlite(url: &Url<'_>) -> Result<Arc<dyn Store>> {
+    url.only(&["mode", "prefix"])?;
+    let path = match url.rest.strip_prefix("//") {
+        // sqlite:///absolute and sqlite://relative are both in use elsewhere.
+        Some(rest) => rest,
+        None => &url.rest,
+    };
+    if path.is_empty() || path.contains('\0') {
+        return Err(Error::new(Kind::Invalid, "a sqlite URL needs a path: sqlite:/path/to/file"));
+    }
+    let mut options = crate::store::SqliteStore::options();
+    if let Some(mode) = url.parameter("mode") {
+        let bits = u32::from_str_radix(mode.trim_start_matches("0o"), 8).ok().filter(|bits| *bits <= 0o777 && bits & 0o600 == 0o600);
+        let bits = bits.ok_or_else(|| Error::new(Kind::Invalid, format!("mode={mode} is no file mode: give something like mode=0660")))?;
+        options = options.mode(bits);
+    }
+    if let Some(prefix) = url.parameter("prefix") {
+        crate::lease::check_part(prefix)?;
+        options = options.prefix(prefix);
+    }
+    Ok(Arc::new(options.open(path)?))
+}
+
+/// A store's URL, taken apart.
+struct Url<'u> {
+    scheme: &'u str,
+    /// Between the scheme and the parameters, percent-decoded.
+    rest: String,
+    parameters: Vec<(String, String)>,
+}
+
+impl<'u> Url<'u> {
+    fn parse(url: &'u str) -> Result<Url<'u>> {
+        let bad = |why: &str| {
+            Error::new(Kind::Invalid, format!("{} is no store's URL, {why}: give something like sqlite:/path/to/file", redact(url)))
+        };
+        let (scheme, rest) = url.split_once(':').ok_or_else(|| bad("it has no scheme"))?;
+        if scheme.is_empty() || !scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) {
+            return Err(bad("its scheme is malformed"));
+        }
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let decode =
+            |text: &str| decode(text).ok_or_else(|| bad("a percent sign must be followed by two hexadecimal digits of UTF-8 text"));
+        let mut parameters = Vec::new();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').ok_or_else(|| bad("a parameter has no value"))?;
+            parameters.push((decode(name)?, decode(value)?));
+        }
+        Ok(Url { scheme, rest: decode(rest)?, parameters })
+    }
+
+    #[cfg_attr(not(feature = "sqlite"), allow(dead_code))]
+    fn parameter(&self, name: &str) -> Option<&str> {
+        self.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Refuses a parameter that would be silently ignored.
+    fn only(&self, known: &[&str]) -> Result<()> {
+        match self.parameters.iter().find(|(name, _)| !known.contains(&name.as_str())) {
+            None => Ok(()),
+            Some((name, _)) => Err(Error::new(
+                Kind::Invalid,
+                format!(
+                    "{name:?} is no parameter of {} URLs, which have: {}",
+                    self.scheme,
+                    if known.is_empty() { "none".into() } else { known.join(", ") }
+                ),
+            )),
+        }
+    }
+}
+
+fn decode(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        if byte != b'%' {
+            bytes.push(byte);
+            rest = after;
+            continue;
+        }
+        let digits = std::str::from_utf8(after.get(..2)?).ok()?;
+        if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return None;
+        }
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        rest = &after[2..];
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// The URL without what may be secret: everything between `//` and the last `@` before the path, and the values of its parameters. What is no URL at
+/// all is not shown.
+///
+/// ```
+/// assert_eq!(heirlock::redact("redis://app:hunter2@db1:6379/0?password=x"), "redis://***@db1:6379/0?password=***");
+/// assert_eq!(heirlock::redact("sqlite:/var/lib/app.db"), "sqlite:/var/lib/app.db");
+/// ```
+pub fn redact(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once(':') else { return "(something without a scheme)".to_owned() };
+    let (place, query) = rest.split_once('?').map_or((rest, None), |(place, query)| (place, Some(query)));
+    // The last @ of all: a password may have a slash or an @ in it that should have been encoded.
+    let place = match (place.strip_prefix("//"), place.rfind('@')) {
+        (Some(_), Some(at)) => format!("//***{}", &place[at..]),
+        (None, Some(at)) => format!("***{}", &place[at..]),
+        (_, None) => place.to_owned(),
+    };
+    let query = query.map_or(String::new(), |query| {
+        let hide = |pair: &str| pair.split_once('=').map_or("***".to_owned(), |(name, _)| format!("{name}=***"));
+        format!("?{}", query.split('&').map(hide).collect::<Vec<_>>().join("&"))
+    });
+    let printable = |text: String| text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect::<String>();
+    printable(format!("{scheme}:{place}{query}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_url_is_taken_apart() {
+        let url = Url::parse("sqlite:/a%20b/c.db?mode=0660&prefix=app%2F").unwrap();
+        assert_eq!((url.scheme, url.rest.as_str()), ("sqlite", "/a b/c.db"));
+        assert_eq!((url.parameter("mode"), url.parameter("prefix")), (Some("0660"), Some("app/")));
+        assert!(url.only(&["mode"]).unwrap_err().to_string().contains("\"prefix\""));
+    }
+
+    #[test]
+    fn a_bad_url_is_refused_without_its_password() {
+        for bad in
+            ["/var/lib/x", "redis://u:hunter2@h/0", ":x", "re dis://u:hunter2@h", "sqlite:x%zz", "memory:?x", "redis://u:hunter2/@h:1?x"]
+        {
+            let error = pollster::block_on(Locks::connect(bad)).unwrap_err();
+            assert!(error.is_invalid(), "{bad}: {error}");
+            assert!(!error.chain().contains("hunter2"), "{bad}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_url_panics_and_no_password_shows(user in "[a-z]{1,5}", secret in "[a-zA-Z0-9/:?&=%@ ]{4,12}", rest in any::<String>()) {
+            let secret = format!("S3cr{secret}3T");
+            let shown = redact(&format!("redis://{user}:{}@host{rest}", secret.replace('?', "")));
+            prop_assert!(!shown.contains("S3cr") || rest.contains("S3cr"), "{}", shown);
+            drop(Url::parse(&rest));
+            drop(redact(&rest));
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Asking for a lease: the call with its options, and the future that waits.
+
+use std::future::{Future, IntoFuture, poll_fn};
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use super::entry::{Ask, Request};
+use super::handle::Handle;
+use super::key::Key;
+use super::lease::Lease;
+use super::ticket::{Mode, Owner, Terms, Token};
+use super::vital::{Verdict, Vital};
+use crate::clock::{Moment, millis};
+use crate::{Error, Kind, Result, Worker};
+
+/// The ttl of a lease that does not say otherwise.
+pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
+/// The most slots of a key.
+pub const MAX_SLOTS: u32 = 10_000;
+/// How long a call that may not wait gives the store to answer.
+const ROUND_TRIP: Duration = Duration::from_secs(10);
+
+/// A call for a lease: options first, then `.await`, or [`blocking`](Acquire::blocking) on a thread. Nothing happens before the first poll.
+///
+/// ```
+/// # use heirlock::{Locks, store::MemoryStore};
+/// # use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> heirlock::Result<()> {
+/// # let locks = Locks::new(MemoryStore::new()).await?;
+/// let lease = locks.lock("nightly").priority(10).ttl(Duration::from_secs(10)).timeout(Duration::from_millis(50)).await?;
+/// # Ok(()) }
+/// ```
+#[must_use = "a call for a lease does nothing unless awaited"]
+#[derive(Clone, Debug)]
+pub struct Acquire {
+    handle: Arc<Handle>,
+    key: Result<Key, String>,
+    mode: Mode,
+    ttl: Duration,
+    renew_every: Option<Duration>,
+    max_hold: Option<Duration>,
+    lock_delay: Option<Duration>,
+    hold_at_least: Option<Duration>,
+    priority: Option<i32>,
+    timeout: Option<Duration>,
+    deadline: Option<Instant>,
+    may_queue: bool,
+    why: Option<String>,
+    command: Option<String>,
+    site: &'static Location<'static>,
+}
+
+impl Acquire {
+    pub(crate) fn new(handle: Arc<Handle>, key: &str, site: &'static Location<'static>) -> Acquire {
+        Acquire {
+            handle,
+            // Told when it is awaited, like every other bad option.
+            key: Key::new(key).map_err(|error| error.to_string()),
+            mode: Mode::Exclusive,
+            ttl: DEFAULT_TTL,
+            renew_every: None,
+            max_hold: None,
+            lock_delay: None,
+            hold_at_least: None,
+            priority: None,
+            timeout: None,
+            deadline: None,
+            may_queue: true,
+            why: None,
+            command: None,
+            site,
+        }
+    }
+
+    /// Holds beside other readers.
+    pub fn shared(mut self) -> Self {
+        self.mode = Mode::Shared;
+        self
+    }
+
+    /// Holds one of so many slots, 1 to 10,000; all who use the key must give the same number.
+    pub fn slots(mut self, slots: u32) -> Self {
+        self.mode = Mode::Slot(slots);
+        self
+    }
+
+    /// How long the lease lives without renewal; 30 s unless said, rounded up to milliseconds, at least the store's
+    /// [`min_ttl`](super::Store::min_ttl).
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// How often it is renewed; a third of the ttl unless said, and at most that.
+    pub fn renew_every(mut self, interval: Duration) -> Self {
+        self.renew_every = Some(interval);
+        self
+    }
+
+    /// The longest that it is held, counted from the grant, however well it is renewed.
+    pub fn max_hold(mut self, span: Duration) -> Self {
+        self.max_hold = Some(span);
+        self
+    }
+
+    /// If it expires, nobody gets the key for so long: time for a holder that lost it to notice.
+    pub fn lock_delay(mut self, span: Duration) -> Self {
+        self.lock_delay = Some(span);
+        self
+    }
+
+    /// If it is released earlier, nobody gets the key until so long after the grant.
+    pub fn hold_at_least(mut self, span: Duration) -> Self {
+        self.hold_at_least = Some(span);
+        self
+    }
+
+    /// The priority of this wait, instead of the worker's base; larger is more urgent.
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.priority = Some(priority);
+        self
+    }
+
+    /// How long to wait, from the first poll, whatever happens meanwhile. Zero takes a free key and does not wait for a held one.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Until when to wait. The nearest of this, the timeout and the worker's deadline counts.
+    pub fn deadline(mut self, deadline: Instant) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Does not wait: `Busy` if the key is held, rests, or has a queue.
+    pub fn no_wait(mut self) -> Self {
+        self.may_queue = false;
+        self
+    }
+
+    /// Why it is wanted: shown to operators.
+    pub fn why(mut self, why: impl Into<String>) -> Self {
+        self.why = Some(why.into());
+        self
+    }
+
+    /// The program that it is for, if not this one: shown to operators. Its name only, arguments can carry secrets.
+    pub fn command(mut self, program: impl Into<String>) -> Self {
+        self.command = Some(program.into());
+        self
+    }
+
+    /// Waits on this thread instead of in a task.
+    ///
+    /// # Errors
+    /// As awaiting it.
+    pub fn blocking(self) -> Result<Lease> {
+        pollster::block_on(self.into_future())
+    }
+
+    /// Checks the options.
+    fn ask(&self, worker: Option<Worker>) -> Result<Ask> {
+        let key = self.key.clone().map_err(|what| Error::new(Kind::Invalid, what))?;
+        let ttl = millis("ttl", self.ttl)?;
+        let min_ttl = self.handle.session.store.min_ttl();
+        if self.ttl < min_ttl {
+            return Err(Error::new(Kind::Invalid, format!("a ttl of {:?} is too short: this store keeps at least {min_ttl:?}", self.ttl)));
+        }
+        if let Mode::Slot(slots) = self.mode
+            && !(1..=MAX_SLOTS).contains(&slots)
+        {
+            return Err(Error::new(Kind::Invalid, format!("{slots} slots: give 1 to {MAX_SLOTS}")));
+        }
+        let third = self.ttl / 3;
+        let renew_every = self.renew_every.unwrap_or(third);
+        if renew_every.is_zero() || renew_every > third {
+            return Err(Error::new(Kind::Invalid, format!("renewing every {renew_every:?} is not within a third of the ttl, {third:?}")));
+        }
+        let option = |what, span: Option<Duration>| span.map(|span| millis(what, span)).transpose();
+        let terms = Terms {
+            max_hold: option("max_hold", self.max_hold)?,
+            lock_delay: option("lock_delay", self.lock_delay)?,
+            hold_at_least: option("hold_at_least", self.hold_at_least)?,
+            ..Terms::new(ttl)
+        };
+        if let Some(timeout) = self.timeout.filter(|timeout| !timeout.is_zero()) {
+            millis("timeout", timeout)?;
+        }
+        let at_once = self.timeout.is_some_and(|timeout| timeout.is_zero());
+        let owner = self.owner(worker.as_ref());
+        let (mode, priority) = (self.mode, self.priority);
+        let may_queue = self.may_queue && !at_once;
+        Ok(Ask { key, mode, terms, may_queue, busy_is_timeout: at_once && self.may_queue, renew_every, priority, worker, owner })
+    }
+
+    fn owner(&self, worker: Option<&Worker>) -> Arc<Owner> {
+        let process = &self.handle.process;
+        Arc::new(Owner {
+            worker: worker.map_or(0, |worker| worker.id().get()),
+            name: worker.map_or(process.name.as_str(), Worker::name).to_owned(),
+            host: process.host.clone(),
+            pid: process.pid,
+            command: self.command.clone().or_else(|| process.command.clone()),
+            why: self.why.clone(),
+            site: Some(format!("{}:{}", self.site.file(), self.site.line())),
+        })
+    }
+
+    /// The nearest of the call's and the worker's.
+    fn until(&self, worker: Option<&Worker>, may_queue: bool) -> Option<Moment> {
+        let now = self.handle.session.clock.now();
+        let worker = worker.and_then(Worker::current_deadline);
+        let instants = self.deadline.into_iter().chain(worker).map(|instant| instant.saturating_duration_since(Instant::now()));
+        let timeout = self.timeout.filter(|timeout| !timeout.is_zero());
+        // A call that may not wait still has to hear the store's answer.
+        let round_trip = (!may_queue).then_some(ROUND_TRIP);
+        let nearest = instants.chain(timeout).min();
+        nearest.map(|span| if may_queue { span } else { span.max(ROUND_TRIP) }).or(round_trip).map(|span| now + span)
+    }
+
+    async fn run(self) -> Result<Lease> {
+        let worker = Worker::current();
+        let ask = self.ask(worker.clone())?;
+        let until = self.until(worker.as_ref(), ask.may_queue);
+        loop {
+            let mut attempt = Attempt::begin(&self.handle, &ask, until)?;
+            match attempt.verdict().await {
+                Verdict::Held(holding) => {
+                    attempt.is_done = true;
+                    let (token, vital) = (attempt.token, Arc::clone(&attempt.vital));
+                    drop(attempt);
+                    return Ok(Lease::new(self.handle, token, ask, holding, vital));
+                }
+                Verdict::Refused(error) => return Err(error),
+                // The store was emptied: a new ticket, under the same deadline.
+                Verdict::Forgotten => {}
+            }
+        }
+    }
+}
+
+impl IntoFuture for Acquire {
+    type Output = Result<Lease>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Result<Lease>> + Send>>;
+
+    /// # Errors
+    /// `Busy`, `Timeout`, `Invalid` (an option), `Closed`, `Evicted` (before it was claimed), `Lost` (its place in the queue),
+    /// `Unreachable` or `Storage` (the store, at the deadline), `Incompatible`.
+    ///
+    /// # Cancel safety
+    /// Dropped at any moment, it withdraws: no lock and no place in a queue is left behind.
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+/// One ticket on its way to being held. Dropped before that, it is withdrawn.
+struct Attempt<'a> {
+    handle: &'a Handle,
+    key: &'a Key,
+    token: Token,
+    vital: Arc<Vital>,
+    is_done: bool,
+}
+
+impl<'a> Attempt<'a> {
+    fn begin(handle: &'a Handle, ask: &'a Ask, until: Option<Moment>) -> Result<Attempt<'a>> {
+        let token = Token::random()?;
+        let vital = handle.session.begin(token, ask.clone(), until)?;
+        Ok(Attempt { handle, key: &ask.key, token, vital, is_done: false })
+    }
+
+    /// Sends the first `enter` from here, which saves two changes of thread when the key is free; all that follows is the keeper's.
+    async fn verdict(&mut self) -> Verdict {
+        let session = &self.handle.session;
+        let mut first = match session.request(self.token) {
+            Some((Request::Enter(enter), sent)) => Some((session.store.enter(self.key, enter), sent)),
+            _ => None,
+        };
+        poll_fn(|cx| {
+            if let Some((enter, sent)) = &mut first
+                && let Poll::Ready(answer) = enter.as_mut().poll(cx)
+            {
+                session.answered(self.token, *sent, answer);
+                first = None;
+            }
+            self.vital.poll_verdict(cx)
+        })
+        .await
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.handle.session.withdraw(self.token, Duration::ZERO);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! A process's session with a store.
+
+use std::future::poll_fn;
+use std::panic::Location;
+use std::sync::Arc;
+use std::task::Poll;
+
+use super::acquire::Acquire;
+use super::handle::{Handle, Process};
+use super::key::{Key, check_part};
+use super::lease::Lease;
+use super::session::Session;
+use super::store::{KeyView, Store};
+use super::verb::Evict;
+use super::{keeper, ticket::SessionId};
+use crate::Result;
+use crate::clock::{BootClock, Clock};
+
+/// A process's session with a store: leases are asked from it, and it keeps them alive. Clones share it; it ends with the last clone and lease.
+///
+/// ```
+/// use heirlock::{Locks, store::MemoryStore};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> heirlock::Result<()> {
+/// let locks = Locks::new(MemoryStore::new()).await?;
+/// let lease = locks.lock("nightly").await?;
+/// assert!(locks.try_lock("nightly").await.unwrap_err().is_busy());
+/// drop(lease);
+/// locks.close().await;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Locks(Arc<Handle>);
+
+impl Locks {
+    /// A session with this store.
+    ///
+    /// # Errors
+    /// What the store reports, `Unreachable` for instance; `Storage` if no thread can be started.
+    pub async fn new(store: impl Store) -> Result<Locks> {
+        Locks::with(Arc::new(store), Arc::new(BootClock)).await
+    }
+
+    /// A session with this store, in which validity is judged by this clock.
+    ///
+    /// # Errors
+    /// As [`Locks::new`].
+    pub async fn with(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Result<Locks> {
+        let session = Session::new(store, clock)?;
+        let weak = Arc::downgrade(&session);
+        let sink = Arc::new(move |notice| {
+            if let Some(session) = weak.upgrade() {
+                session.hint(&notice);
+            }
+        });
+        session.store.notices(session.id, sink).await?;
+        keeper::start(&session)?;
+        Ok(Locks(Arc::new(Handle { session, process: Process::this() })))
+    }
+
+    /// Asks for a lease on this key: see [`Acquire`] for the options.
+    #[track_caller]
+    pub fn lock(&self, key: impl AsRef<str>) -> Acquire {
+        Acquire::new(Arc::clone(&self.0), key.as_ref(), Location::caller())
+    }
+
+    /// Asks for a lease that is free: `Busy` if the key is held, rests, or has a queue.
+    #[track_caller]
+    pub fn try_lock(&self, key: impl AsRef<str>) -> Acquire {
+        self.lock(key).no_wait()
+    }
+
+    /// Waits for a lease on this thread: `lock(key).blocking()`.
+    ///
+    /// # Errors
+    /// As awaiting an [`Acquire`].
+    #[track_caller]
+    pub fn lock_blocking(&self, key: impl AsRef<str>) -> Result<Lease> {
+        self.lock(key).blocking()
+    }
+
+    /// One key: who holds it, who waits.
+    ///
+    /// # Errors
+    /// `Invalid` for a bad key, and what the store reports.
+    pub async fn inspect(&self, key: impl AsRef<str>) -> Result<KeyView> {
+        self.0.session.store.inspect(&Key::new(key)?).await
+    }
+
+    /// All keys in use whose names start so, in order of name.
+    ///
+    /// # Errors
+    /// `Invalid` for what no key can start with, and what the store reports.
+    pub async fn list(&self, prefix: &str) -> Result<Vec<KeyView>> {
+        check_part(prefix)?;
+        self.0.session.store.list(prefix).await
+    }
+
+    /// Takes a key away from its holders: see [`Evict`]. Answers how many it met.
+    ///
+    /// # Errors
+    /// `Invalid` for a bad key, and what the store reports.
+    pub async fn evict(&self, key: impl AsRef<str>, request: Evict) -> Result<u64> {
+        self.0.session.store.evict(&Key::new(key)?, request).await
+    }
+
+    /// The store, as operators see it: its address without any password.
+    pub fn url(&self) -> String {
+        self.0.session.store.url()
+    }
+
+    /// The session's id at the store.
+    pub fn session(&self) -> SessionId {
+        self.0.session.id
+    }
+
+    /// Ends the session: whoever waits gets `Closed`, leases are lost and released, and when it returns the store knows; or 5 s have passed.
+    ///
+    /// # Cancel safety
+    /// Dropped half-way, the rest is done in the background.
+    pub async fn close(self) {
+        self.0.session.close();
+        self.0.session.end();
+        poll_fn(|cx| if self.0.session.poll_empty(cx.waker().clone()) { Poll::Ready(()) } else { Poll::Pending }).await;
+    }
+}

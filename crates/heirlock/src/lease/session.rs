@@ -1,0 +1,332 @@
+//! A session: the table of this process's tickets at one store, and the ways into it. The keeper's thread works on the same table.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Condvar, Mutex};
+use std::task::Waker;
+use std::time::Duration;
+
+use super::entry::{Ask, Effect, Entry, Request, Sent};
+use super::key::Key;
+use super::store::{Notice, Store};
+use super::ticket::{SessionId, Token};
+use super::verb::{Answer, Left};
+use super::vital::Vital;
+use crate::clock::{Clock, Moment};
+use crate::sync::lock;
+use crate::{Error, Kind, Result};
+
+/// The longest nap of the keeper while something is held: a thread's timed wait does not count suspend, the clock does.
+const LONGEST_NAP: Duration = Duration::from_secs(1);
+
+pub(crate) struct Session {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) id: SessionId,
+    pid: u32,
+    table: Mutex<Table>,
+    bell: Condvar,
+}
+
+#[derive(Default)]
+// Four independent facts, not one state.
+#[allow(clippy::struct_excessive_bools)]
+struct Table {
+    entries: HashMap<Token, Entry>,
+    by_key: HashMap<Key, Vec<Token>>,
+    /// Every entry by the moment at which the keeper must look at it.
+    agenda: BTreeSet<(Moment, Token)>,
+    /// The keeper has something to do before its nap ends.
+    rung: bool,
+    /// Until when the keeper sleeps; `None` while it is awake and will look at the agenda before it sleeps.
+    nap: Option<Moment>,
+    closed: bool,
+    /// The last handle is gone: the keeper ends when nothing is left to do.
+    ending: bool,
+    ended: bool,
+    enders: Vec<Waker>,
+}
+
+impl Table {
+    /// Puts an entry where its next moment belongs; tells whether that is before the keeper's nap ends.
+    fn schedule(&mut self, token: Token) -> bool {
+        let Some(entry) = self.entries.get_mut(&token) else { return false };
+        let due = entry.due();
+        if entry.scheduled != Some(due) {
+            if let Some(old) = entry.scheduled.replace(due) {
+                self.agenda.remove(&(old, token));
+            }
+            self.agenda.insert((due, token));
+        }
+        self.nap.is_some_and(|nap| due < nap)
+    }
+
+    fn remove(&mut self, token: Token) {
+        let Some(entry) = self.entries.remove(&token) else { return };
+        if let Some(scheduled) = entry.scheduled {
+            self.agenda.remove(&(scheduled, token));
+        }
+        if let Some(tokens) = self.by_key.get_mut(&entry.ask.key) {
+            tokens.retain(|other| *other != token);
+            if tokens.is_empty() {
+                self.by_key.remove(&entry.ask.key);
+            }
+        }
+    }
+
+    /// Lets a change of an entry take effect; gives back who is to be woken.
+    fn settle(&mut self, token: Token, effect: Effect) -> (Vec<Waker>, bool) {
+        if effect.over {
+            self.remove(token);
+            // Whoever waits for the end must look again.
+            let ring = self.closed || self.ending;
+            (effect.wakers, ring)
+        } else {
+            let ring = self.schedule(token);
+            (effect.wakers, ring)
+        }
+    }
+}
+
+/// What the keeper has to do now.
+#[derive(Default)]
+pub(crate) struct Work {
+    pub(crate) requests: Vec<(Key, Token, Request, Sent, Duration)>,
+    pub(crate) ending: bool,
+    pub(crate) is_empty: bool,
+}
+
+impl Session {
+    pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Result<Arc<Session>> {
+        let session = Arc::new(Session {
+            store,
+            clock,
+            id: SessionId::random()?,
+            pid: std::process::id(),
+            table: Mutex::default(),
+            bell: Condvar::new(),
+        });
+        let weak = Arc::downgrade(&session);
+        session.clock.on_jump(Box::new(move || {
+            if let Some(session) = weak.upgrade() {
+                session.ring();
+            }
+        }));
+        Ok(session)
+    }
+
+    /// Whether this is a forked child: the tickets and the keeper are the parent's.
+    pub(crate) fn is_forked(&self) -> bool {
+        std::process::id() != self.pid
+    }
+
+    /// Begins an attempt: nothing is sent yet, but from now on the keeper looks after it.
+    pub(crate) fn begin(&self, token: Token, ask: Ask, deadline: Option<Moment>) -> Result<Arc<Vital>> {
+        let now = self.clock.now();
+        let mut table = lock(&self.table);
+        if table.closed || self.is_forked() {
+            return Err(Error::new(Kind::Closed, "this session is closed: connect again"));
+        }
+        let key = ask.key.clone();
+        let mut entry = Entry::new(token, self.id, ask, deadline, now);
+        // The caller sends the first request itself, at once.
+        entry.next = now + entry.ask.request_limit();
+        let vital = Arc::clone(&entry.vital);
+        table.entries.insert(token, entry);
+        table.by_key.entry(key).or_default().push(token);
+        let ring = table.schedule(token);
+        drop(table);
+        if ring {
+            self.ring();
+        }
+        Ok(vital)
+    }
+
+    /// The next request of a ticket, for the caller to send itself.
+    pub(crate) fn request(&self, token: Token) -> Option<(Request, Sent)> {
+        let now = self.clock.now();
+        self.change(token, |entry| (Some(entry.request(now)), Effect::default())).flatten()
+    }
+
+    /// What the caller's own `enter` came to.
+    pub(crate) fn answered(&self, token: Token, sent: Sent, answer: Result<Answer>) {
+        let now = self.clock.now();
+        self.change(token, |entry| {
+            entry.land(sent);
+            ((), entry.answered(sent, answer, now))
+        });
+    }
+
+    /// What a `leave` came to.
+    pub(crate) fn left(&self, token: Token, sent: Sent, answer: Result<Left>) {
+        let now = self.clock.now();
+        self.change(token, |entry| {
+            entry.land(sent);
+            ((), entry.left(answer, now))
+        });
+    }
+
+    /// Takes a ticket out of the store, in the background: at once, or after `head_start`, which the caller uses to do it itself.
+    pub(crate) fn withdraw(&self, token: Token, head_start: Duration) {
+        if self.is_forked() {
+            return;
+        }
+        let when = self.clock.now() + head_start;
+        self.change(token, |entry| {
+            if entry.is_unsent() {
+                return ((), Effect { over: true, ..Effect::default() });
+            }
+            entry.withdraw(when);
+            ((), Effect::default())
+        });
+    }
+
+    /// A hint came for a key: its waiters look now.
+    pub(crate) fn hint(&self, notice: &Notice) {
+        let now = self.clock.now();
+        let mut table = lock(&self.table);
+        let tokens = table.by_key.get(&notice.key).cloned().unwrap_or_default();
+        let mut ring = false;
+        for token in tokens {
+            if let Some(entry) = table.entries.get_mut(&token) {
+                entry.hint(now);
+                ring |= table.schedule(token);
+            }
+        }
+        drop(table);
+        if ring {
+            self.ring();
+        }
+    }
+
+    /// Changes an entry under the table's mutex, wakes whom that concerns after it, and the keeper if it sleeps too long for it now.
+    fn change<T>(&self, token: Token, change: impl FnOnce(&mut Entry) -> (T, Effect)) -> Option<T> {
+        let mut table = lock(&self.table);
+        let entry = table.entries.get_mut(&token)?;
+        let (answer, effect) = change(entry);
+        let (wakers, ring) = table.settle(token, effect);
+        drop(table);
+        wakers.into_iter().for_each(Waker::wake);
+        if ring {
+            self.ring();
+        }
+        Some(answer)
+    }
+
+    fn ring(&self) {
+        lock(&self.table).rung = true;
+        self.bell.notify_all();
+    }
+
+    /// Wakes the keeper from outside the table: one of its requests has made progress.
+    pub(crate) fn progress(&self) {
+        self.ring();
+    }
+
+    // The keeper's side.
+
+    /// Lets run out what has run out, and collects the requests that are due, at most so many.
+    pub(crate) fn collect(&self, most: usize) -> Work {
+        let now = self.clock.now();
+        let mut work = Work::default();
+        let mut wakers = Vec::new();
+        let mut table = lock(&self.table);
+        table.nap = None;
+        table.rung = false;
+        let due: Vec<Token> = table.agenda.iter().take_while(|(due, _)| *due <= now).map(|(_, token)| *token).collect();
+        for token in due {
+            let Some(entry) = table.entries.get_mut(&token) else { continue };
+            let effect = entry.tick(now);
+            if !effect.over && entry.wants_request(now) && work.requests.len() < most {
+                let limit = entry.ask.request_limit();
+                let (request, sent) = entry.request(now);
+                entry.fly(sent);
+                work.requests.push((entry.ask.key.clone(), token, request, sent, limit));
+            }
+            wakers.extend(table.settle(token, effect).0);
+        }
+        work.ending = table.ending;
+        work.is_empty = table.entries.is_empty();
+        let enders = if work.is_empty { std::mem::take(&mut table.enders) } else { Vec::new() };
+        drop(table);
+        wakers.into_iter().chain(enders).for_each(Waker::wake);
+        work
+    }
+
+    /// Sleeps until somebody rings, or until the next thing is due, at the latest at `until`. While `full`, what is due must wait.
+    pub(crate) fn sleep(&self, until: Option<Moment>, full: bool) {
+        let mut table = lock(&self.table);
+        if table.rung {
+            return;
+        }
+        let first = table.agenda.first().filter(|_| !full).map(|(due, _)| *due);
+        let wake_at = first.into_iter().chain(until).min().unwrap_or(Moment::from_nanos(u64::MAX));
+        table.nap = Some(wake_at);
+        let nap = self.clock.sleep_for(wake_at);
+        let bounded = nap.map(|nap| if table.entries.is_empty() { nap.min(Duration::from_secs(86_400)) } else { nap.min(LONGEST_NAP) });
+        let mut table = match bounded {
+            Some(nap) => match self.bell.wait_timeout_while(table, nap, |table| !table.rung) {
+                Ok((table, _)) => table,
+                Err(poisoned) => poisoned.into_inner().0,
+            },
+            None => match self.bell.wait_while(table, |table| !table.rung) {
+                Ok(table) => table,
+                Err(poisoned) => poisoned.into_inner(),
+            },
+        };
+        table.nap = None;
+    }
+
+    // The end.
+
+    /// Refuses all that is asked from now on; tickets are withdrawn, leases lost.
+    pub(crate) fn close(&self) {
+        let now = self.clock.now();
+        let mut table = lock(&self.table);
+        table.closed = true;
+        let tokens: Vec<Token> = table.entries.keys().copied().collect();
+        let mut wakers = Vec::new();
+        for token in tokens {
+            if let Some(entry) = table.entries.get_mut(&token) {
+                let effect = if entry.is_unsent() { Effect { over: true, ..entry.close(now) } } else { entry.close(now) };
+                wakers.extend(table.settle(token, effect).0);
+            }
+        }
+        drop(table);
+        wakers.into_iter().for_each(Waker::wake);
+        self.ring();
+    }
+
+    /// The last handle is gone.
+    pub(crate) fn end(&self) {
+        if self.is_forked() {
+            return;
+        }
+        self.close();
+        lock(&self.table).ending = true;
+        self.ring();
+    }
+
+    /// Whether nothing of this session is left to be told to the store; if something is, the waker is woken when it is done.
+    pub(crate) fn poll_empty(&self, waker: Waker) -> bool {
+        let mut table = lock(&self.table);
+        if table.entries.is_empty() || table.ended {
+            return true;
+        }
+        table.enders.push(waker);
+        false
+    }
+
+    /// The keeper has ended; nobody else will.
+    pub(crate) fn ended(&self) {
+        let mut table = lock(&self.table);
+        table.ended = true;
+        let mut wakers = std::mem::take(&mut table.enders);
+        for (_, entry) in table.entries.drain() {
+            wakers.extend(entry.vital.leave(Err(Error::new(Kind::Closed, "the session ended before the store answered"))));
+        }
+        table.agenda.clear();
+        table.by_key.clear();
+        drop(table);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}

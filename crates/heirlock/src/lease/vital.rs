@@ -1,0 +1,203 @@
+//! What a holder, or whoever wants to be one, knows of its ticket: shared between the future or lease and the keeper.
+
+use std::fmt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use super::ticket::{Reason, Was};
+use super::verb::Holding;
+use crate::clock::Moment;
+use crate::sync::lock;
+use crate::{Error, Kind};
+
+/// Why a lease is lost.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LostReason {
+    /// It could not be renewed before its validity ended.
+    Expired,
+    /// Its `max_hold` was over.
+    MaxHold,
+    /// An operator asked for it back, or took it.
+    Evicted,
+    /// The store does not know it any more.
+    Forgotten,
+    /// The session was closed while it was held.
+    Closed,
+    /// It was made in another process: a forked child has no lease.
+    Forked,
+}
+
+impl LostReason {
+    pub(crate) fn of(reason: Reason) -> LostReason {
+        match reason {
+            Reason::MaxHold => LostReason::MaxHold,
+            Reason::Evicted => LostReason::Evicted,
+            Reason::Expired => LostReason::Expired,
+            Reason::Released | Reason::Withdrawn | Reason::Busy | Reason::Unknown => LostReason::Forgotten,
+        }
+    }
+
+    /// The reason as the crate's error: `Evicted`, or `Lost`.
+    pub fn to_error(self) -> Error {
+        let kind = if self == LostReason::Evicted { Kind::Evicted } else { Kind::Lost };
+        Error::new(kind, format!("the lease is lost: {self}"))
+    }
+}
+
+impl fmt::Display for LostReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LostReason::Expired => "it could not be renewed in time",
+            LostReason::MaxHold => "its longest hold was over",
+            LostReason::Evicted => "an operator took it away",
+            LostReason::Forgotten => "the store does not know it any more",
+            LostReason::Closed => "the session was closed",
+            LostReason::Forked => "it belongs to the process that this one was forked from",
+        })
+    }
+}
+
+/// How an attempt to hold came out.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// It holds.
+    Held(Holding),
+    /// It will not hold.
+    Refused(Error),
+    /// The store has forgotten the ticket while it waited: enter anew.
+    Forgotten,
+}
+
+/// The shared state of one ticket on the holder's side.
+#[derive(Debug)]
+pub(crate) struct Vital {
+    /// The end of validity in the clock's nanoseconds; 0 when not held, or lost.
+    until: AtomicU64,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    verdict: Option<Verdict>,
+    lost: Option<LostReason>,
+    left: Option<Result<Was, Error>>,
+    effective: i32,
+    wakers: Vec<Waker>,
+}
+
+impl Inner {
+    /// Who waits for a change; called after the mutex is let go.
+    fn take_wakers(&mut self) -> Vec<Waker> {
+        std::mem::take(&mut self.wakers)
+    }
+
+    /// Keeps a waker that was cloned before the mutex was taken, and gives it back if there is one like it.
+    fn wait(&mut self, waker: Waker) -> Option<Waker> {
+        if self.wakers.iter().any(|known| known.will_wake(&waker)) {
+            return Some(waker);
+        }
+        self.wakers.push(waker);
+        None
+    }
+}
+
+impl Vital {
+    pub(crate) fn new() -> Vital {
+        Vital { until: AtomicU64::new(0), inner: Mutex::default() }
+    }
+
+    /// When validity ends; the start of time if it is not held.
+    pub(crate) fn until(&self) -> Moment {
+        Moment::from_nanos(self.until.load(Ordering::Acquire))
+    }
+
+    /// Held from now on.
+    pub(crate) fn hold(&self, holding: Holding, until: Moment) -> Vec<Waker> {
+        let mut inner = lock(&self.inner);
+        self.until.store(until.as_nanos(), Ordering::Release);
+        inner.effective = holding.effective;
+        inner.verdict = Some(Verdict::Held(holding));
+        inner.take_wakers()
+    }
+
+    /// Renewed. Never shortens: an older answer may come after a newer one, and both are true.
+    pub(crate) fn renew(&self, effective: i32, until: Moment) {
+        // Under the mutex, so that a loss that has been told is never undone.
+        let mut inner = lock(&self.inner);
+        inner.effective = effective;
+        if inner.lost.is_none_or(|reason| reason == LostReason::Evicted) && self.until.load(Ordering::Acquire) != 0 {
+            self.until.fetch_max(until.as_nanos(), Ordering::AcqRel);
+        }
+    }
+
+    /// Lost, and no longer valid.
+    pub(crate) fn lose(&self, reason: LostReason) -> Vec<Waker> {
+        let mut inner = lock(&self.inner);
+        self.until.store(0, Ordering::Release);
+        inner.lost.get_or_insert(reason);
+        inner.take_wakers()
+    }
+
+    /// An operator wants it back: the holder is told now, though nobody else can hold before it ends.
+    pub(crate) fn revoke(&self) -> Vec<Waker> {
+        let mut inner = lock(&self.inner);
+        inner.lost.get_or_insert(LostReason::Evicted);
+        inner.take_wakers()
+    }
+
+    /// It will not hold.
+    pub(crate) fn refuse(&self, verdict: Verdict) -> Vec<Waker> {
+        let mut inner = lock(&self.inner);
+        inner.verdict.get_or_insert(verdict);
+        inner.take_wakers()
+    }
+
+    /// The store has answered the `leave`, or will not in time.
+    pub(crate) fn leave(&self, left: Result<Was, Error>) -> Vec<Waker> {
+        let mut inner = lock(&self.inner);
+        self.until.store(0, Ordering::Release);
+        inner.left = Some(left);
+        inner.take_wakers()
+    }
+
+    /// Not valid any more because its owner gives it up.
+    pub(crate) fn give_up(&self) {
+        self.until.store(0, Ordering::Release);
+    }
+
+    pub(crate) fn effective(&self) -> i32 {
+        lock(&self.inner).effective
+    }
+
+    pub(crate) fn lost(&self) -> Option<LostReason> {
+        lock(&self.inner).lost
+    }
+
+    pub(crate) fn poll_verdict(&self, cx: &Context<'_>) -> Poll<Verdict> {
+        self.poll(cx, |inner| inner.verdict.take())
+    }
+
+    pub(crate) fn poll_lost(&self, cx: &Context<'_>) -> Poll<LostReason> {
+        self.poll(cx, |inner| inner.lost)
+    }
+
+    pub(crate) fn poll_left(&self, cx: &Context<'_>) -> Poll<Result<Was, Error>> {
+        self.poll(cx, |inner| inner.left.take())
+    }
+
+    /// Wakers are cloned before, and dropped after, the mutex is held: a waker's code may call back into us.
+    fn poll<T>(&self, cx: &Context<'_>, look: impl FnOnce(&mut Inner) -> Option<T>) -> Poll<T> {
+        let waker = cx.waker().clone();
+        let mut inner = lock(&self.inner);
+        if let Some(found) = look(&mut inner) {
+            drop(inner);
+            return Poll::Ready(found);
+        }
+        let spare = inner.wait(waker);
+        drop(inner);
+        drop(spare);
+        Poll::Pending
+    }
+}

@@ -1,0 +1,214 @@
+//! The one shape in which all faces show who holds and who waits. A field that does not apply is absent; durations are in milliseconds.
+
+use serde::Serialize;
+
+use crate::lease::{HolderView, KeyView, Owner, WaiterView};
+
+/// Who holds and who waits, at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Snapshot {
+    /// The store's address without any password.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<String>,
+    /// When it was taken: milliseconds since 1970 by this machine's wall clock.
+    pub at: u64,
+    /// The locks in use, by name.
+    pub locks: Vec<Lock>,
+    /// Which worker waits for which, and where.
+    pub edges: Vec<Edge>,
+    /// Cycles that may be deadlocks.
+    pub suspected: Vec<Vec<String>>,
+    /// Deadlocks found lately.
+    pub deadlocks: Vec<Vec<String>>,
+    /// Leases lost lately.
+    pub losses: Vec<String>,
+}
+
+/// One lock.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Lock {
+    /// Its name.
+    pub name: String,
+    /// What kind of lock it is; a lease is a `lease`.
+    pub kind: &'static str,
+    /// Who holds it, the earliest grant first.
+    pub holders: Vec<Holder>,
+    /// Who waits, in serving order.
+    pub queue: Vec<Waiter>,
+    /// How long nobody may have it yet, after `lock_delay` or `hold_at_least`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resting_ms: Option<u64>,
+}
+
+/// A worker, as far as it is known where the snapshot was taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WorkerView {
+    /// Unique within its process.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// Its machine.
+    pub host: String,
+    /// Its process.
+    pub pid: u32,
+}
+
+/// Who holds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Holder {
+    /// The worker.
+    pub worker: WorkerView,
+    /// The program's name only: arguments can carry secrets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// Why it is held, in the holder's words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// `exclusive`, `shared` or `slot`.
+    pub mode: &'static str,
+    /// Which slot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slot: Option<u32>,
+    /// The fence of the grant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fence: Option<u64>,
+    /// Since the grant.
+    pub since_ms: u64,
+    /// Until it expires unless renewed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_in_ms: Option<u64>,
+    /// Its own priority.
+    pub priority: i32,
+    /// With what it inherits.
+    pub effective: i32,
+    /// Whether an operator wants it back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revoked: Option<bool>,
+    /// The source line that acquired it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub site: Option<String>,
+}
+
+/// Who waits.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Waiter {
+    /// From 1.
+    pub position: usize,
+    /// The worker.
+    pub worker: WorkerView,
+    /// The program's name only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// Why it is wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// `exclusive`, `shared` or `slot`.
+    pub mode: &'static str,
+    /// Its own priority.
+    pub priority: i32,
+    /// With what it inherits.
+    pub effective: i32,
+    /// Since it entered.
+    pub waiting_ms: u64,
+    /// Until its deadline.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline_in_ms: Option<u64>,
+    /// The source line that waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub site: Option<String>,
+}
+
+/// One worker waits for another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Edge {
+    /// The worker that waits.
+    pub from: WorkerView,
+    /// The worker in its way.
+    pub to: WorkerView,
+    /// The lock.
+    pub lock: String,
+}
+
+impl Snapshot {
+    /// The leases of one store.
+    ///
+    /// ```
+    /// # use heirlock::{Locks, observe::Snapshot, store::MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> heirlock::Result<()> {
+    /// # let locks = Locks::new(MemoryStore::new()).await?;
+    /// let lease = locks.lock("nightly").await?;
+    /// let snapshot = Snapshot::of_leases(locks.url(), locks.list("").await?);
+    /// assert_eq!(snapshot.locks[0].holders[0].fence, Some(lease.fence()));
+    /// # Ok(()) }
+    /// ```
+    pub fn of_leases(store: String, keys: Vec<KeyView>) -> Snapshot {
+        let edges = keys.iter().flat_map(edges).collect();
+        let locks = keys.into_iter().map(Lock::from).collect();
+        Snapshot { store: Some(store), at: crate::clock::wall_micros() / 1000, locks, edges, ..Snapshot::default() }
+    }
+}
+
+/// Every waiter waits for every holder: none of them stands beside it.
+fn edges(key: &KeyView) -> impl Iterator<Item = Edge> {
+    key.queue.iter().flat_map(move |waiter| {
+        key.holders.iter().map(move |holder| Edge {
+            from: WorkerView::from(&*waiter.owner),
+            to: WorkerView::from(&*holder.owner),
+            lock: key.key.to_string(),
+        })
+    })
+}
+
+impl From<&Owner> for WorkerView {
+    fn from(owner: &Owner) -> WorkerView {
+        WorkerView { id: owner.worker, name: owner.name.clone(), host: owner.host.clone(), pid: owner.pid }
+    }
+}
+
+impl From<KeyView> for Lock {
+    fn from(key: KeyView) -> Lock {
+        Lock {
+            name: key.key.to_string(),
+            kind: "lease",
+            holders: key.holders.into_iter().map(Holder::from).collect(),
+            queue: key.queue.into_iter().enumerate().map(|(at, waiter)| Waiter::of(at + 1, &waiter)).collect(),
+            resting_ms: key.resting_ms,
+        }
+    }
+}
+
+impl From<HolderView> for Holder {
+    fn from(holder: HolderView) -> Holder {
+        Holder {
+            worker: WorkerView::from(&*holder.owner),
+            command: holder.owner.command.clone(),
+            why: holder.owner.why.clone(),
+            mode: holder.mode.word(),
+            slot: holder.slot,
+            fence: Some(holder.fence),
+            since_ms: holder.since_ms,
+            expires_in_ms: Some(holder.expires_in_ms),
+            priority: holder.priority,
+            effective: holder.effective,
+            revoked: Some(holder.revoked),
+            site: holder.owner.site.clone(),
+        }
+    }
+}
+
+impl Waiter {
+    fn of(position: usize, waiter: &WaiterView) -> Waiter {
+        Waiter {
+            position,
+            worker: WorkerView::from(&*waiter.owner),
+            command: waiter.owner.command.clone(),
+            why: waiter.owner.why.clone(),
+            mode: waiter.mode.word(),
+            priority: waiter.priority,
+            effective: waiter.priority,
+            waiting_ms: waiter.waiting_ms,
+            deadline_in_ms: None,
+            site: waiter.owner.site.clone(),
+        }
+    }
+}

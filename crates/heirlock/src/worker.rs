@@ -1,0 +1,291 @@
+//! Workers: who acquires.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::thread::{self, ThreadId};
+use std::time::Instant;
+
+use pin_project_lite::pin_project;
+
+use crate::sync::lock;
+
+/// The id of a worker: never reused within a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerId(u64);
+
+impl WorkerId {
+    fn next() -> WorkerId {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        WorkerId(LAST.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// The id as a number.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for WorkerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One line of work that acquires locks: an id, a name, a base priority (larger is more urgent, 0 is the default), perhaps a deadline.
+///
+/// Cloning gives another handle to the same worker.
+///
+/// ```
+/// use heirlock::Worker;
+/// let ingest = Worker::new("ingest").priority(5);
+/// let seen = pollster::block_on(ingest.run(async { Worker::current().map(|worker| worker.base_priority()) }));
+/// assert_eq!(seen, Some(5));
+/// assert!(Worker::current().is_none());
+/// ```
+#[derive(Clone)]
+pub struct Worker(Arc<Inner>);
+
+struct Inner {
+    id: WorkerId,
+    name: String,
+    base: AtomicI32,
+    deadline: Mutex<Option<Instant>>,
+    /// The thread that polls the worker's futures now, and how deeply nested.
+    polled_by: Mutex<Option<(ThreadId, usize)>>,
+}
+
+impl Worker {
+    /// A new worker of priority 0 without a deadline.
+    pub fn new(name: impl Into<String>) -> Worker {
+        Worker(Arc::new(Inner {
+            id: WorkerId::next(),
+            name: name.into(),
+            base: AtomicI32::new(0),
+            deadline: Mutex::new(None),
+            polled_by: Mutex::new(None),
+        }))
+    }
+
+    /// The worker with this base priority: [`set_priority`](Worker::set_priority) for the line that makes it.
+    #[must_use]
+    pub fn priority(self, priority: i32) -> Worker {
+        self.set_priority(priority);
+        self
+    }
+
+    /// The worker with this deadline: none of its waits lasts longer.
+    #[must_use]
+    pub fn deadline(self, deadline: Instant) -> Worker {
+        self.set_deadline(Some(deadline));
+        self
+    }
+
+    /// Its id.
+    pub fn id(&self) -> WorkerId {
+        self.0.id
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Its base priority, without what it inherits.
+    pub fn base_priority(&self) -> i32 {
+        self.0.base.load(Ordering::Relaxed)
+    }
+
+    /// Changes the base priority; what the worker holds and waits for follows.
+    pub fn set_priority(&self, priority: i32) {
+        self.0.base.store(priority, Ordering::Relaxed);
+    }
+
+    /// When its waits end.
+    pub fn current_deadline(&self) -> Option<Instant> {
+        *lock(&self.0.deadline)
+    }
+
+    /// Changes or takes away the deadline. Waits that have begun keep theirs.
+    pub fn set_deadline(&self, deadline: Option<Instant>) {
+        *lock(&self.0.deadline) = deadline;
+    }
+
+    /// Runs the future as this worker: [`Worker::current`] is this worker at every poll of it, on any runtime.
+    ///
+    /// # Panics
+    /// When polled while another thread polls a future of the same worker: an explicit worker is one line of work.
+    ///
+    /// # Cancel safety
+    /// As the future's.
+    pub fn run<F: Future>(&self, future: F) -> Run<F> {
+        Run { future, worker: self.clone() }
+    }
+
+    /// Runs the closure as this worker, for threads.
+    ///
+    /// ```
+    /// # use heirlock::Worker;
+    /// let worker = Worker::new("deploy");
+    /// assert_eq!(worker.scope(|| Worker::current().unwrap().name().to_owned()), "deploy");
+    /// ```
+    ///
+    /// # Panics
+    /// As [`Worker::run`].
+    pub fn scope<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _entered = Entered::new(self);
+        work()
+    }
+
+    /// The worker whose future is being polled on this thread.
+    pub fn current() -> Option<Worker> {
+        CURRENT.with_borrow(|stack| stack.last().cloned())
+    }
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker")
+            .field("id", &self.0.id.0)
+            .field("name", &self.0.name)
+            .field("priority", &self.base_priority())
+            .finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for Worker {
+    fn eq(&self, other: &Worker) -> bool {
+        self.0.id == other.0.id
+    }
+}
+
+impl Eq for Worker {}
+
+thread_local! {
+    /// The workers being polled on this thread, innermost last.
+    static CURRENT: RefCell<Vec<Worker>> = const { RefCell::new(Vec::new()) };
+}
+
+/// While it lives, the thread polls this worker.
+struct Entered;
+
+impl Entered {
+    fn new(worker: &Worker) -> Entered {
+        let here = thread::current().id();
+        let mut polled_by = lock(&worker.0.polled_by);
+        let depth = match *polled_by {
+            None => 1,
+            Some((thread, depth)) if thread == here => depth + 1,
+            Some(_) => {
+                drop(polled_by);
+                panic!("worker {:?} is polled on two threads at once: it is one line of work; give each its own Worker", worker.name());
+            }
+        };
+        *polled_by = Some((here, depth));
+        drop(polled_by);
+        CURRENT.with_borrow_mut(|stack| stack.push(worker.clone()));
+        Entered
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let Some(worker) = CURRENT.with_borrow_mut(Vec::pop) else { return };
+        let mut polled_by = lock(&worker.0.polled_by);
+        *polled_by = match *polled_by {
+            Some((thread, depth)) if depth > 1 => Some((thread, depth - 1)),
+            _ => None,
+        };
+    }
+}
+
+pin_project! {
+    /// The future of [`Worker::run`].
+    #[must_use = "futures do nothing unless awaited"]
+    pub struct Run<F> {
+        #[pin]
+        future: F,
+        worker: Worker,
+    }
+}
+
+impl<F: Future> Future for Run<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let _entered = Entered::new(this.worker);
+        this.future.poll(cx)
+    }
+}
+
+/// Runs the future as this worker, as a task of the current tokio runtime.
+///
+/// # Panics
+/// Outside a tokio runtime, as [`tokio::spawn`].
+///
+/// ```
+/// # use heirlock::{Worker, spawn};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let name = spawn(Worker::new("ingest"), async { Worker::current().unwrap().name().to_owned() });
+/// assert_eq!(name.await.unwrap(), "ingest");
+/// # }
+/// ```
+#[cfg(feature = "tokio")]
+#[allow(clippy::needless_pass_by_value)] // As `tokio::spawn`: it is the last the caller does with it.
+pub fn spawn<F>(worker: Worker, future: F) -> tokio::task::JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    tokio::spawn(worker.run(future))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    #[test]
+    fn workers_nest_and_end_with_their_poll() {
+        let (outer, inner) = (Worker::new("outer"), Worker::new("inner").priority(-3));
+        let names = pollster::block_on(outer.run(async {
+            let before = Worker::current().unwrap();
+            let within = inner.run(async { Worker::current().unwrap() }).await;
+            (before, within, Worker::current().unwrap())
+        }));
+        assert_eq!(names, (outer.clone(), inner.clone(), outer.clone()));
+        assert!(inner.id() > outer.id());
+        assert_eq!(inner.base_priority(), -3);
+    }
+
+    #[test]
+    fn a_panic_leaves_no_worker_behind() {
+        let worker = Worker::new("w");
+        let caught = std::panic::catch_unwind(|| worker.scope(|| panic!("on purpose")));
+        assert!(caught.is_err());
+        assert!(Worker::current().is_none());
+        assert_eq!(worker.scope(|| 7), 7);
+    }
+
+    #[test]
+    fn two_threads_at_once_panic() {
+        let (worker, both) = (Worker::new("one line"), Barrier::new(2));
+        thread::scope(|s| {
+            s.spawn(|| {
+                worker.scope(|| {
+                    both.wait();
+                    both.wait();
+                });
+            });
+            both.wait();
+            let caught = std::panic::catch_unwind(|| worker.scope(|| ()));
+            both.wait();
+            assert!(caught.is_err());
+        });
+    }
+}

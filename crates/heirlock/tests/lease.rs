@@ -1,0 +1,127 @@
+//! The holder's side over the memory store.
+#![allow(missing_docs)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use heirlock::clock::{Clock, ManualClock};
+use heirlock::lease::Evict;
+use heirlock::store::{Fault, Faulty, MemoryStore, Point};
+use heirlock::{Kind, Locks, LostReason, Released, Worker};
+
+const MS: fn(u64) -> Duration = Duration::from_millis;
+
+#[tokio::test]
+async fn a_waiter_is_woken_by_the_release() {
+    let locks = Locks::new(MemoryStore::new()).await.unwrap();
+    let first = locks.lock("k").await.unwrap();
+    let waiter = tokio::spawn(locks.lock("k").into_future());
+    while locks.inspect("k").await.unwrap().queue.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let fence = first.fence();
+    assert_eq!(first.release().await.unwrap(), Released::InTime);
+    let second = waiter.await.unwrap().unwrap();
+    assert!(second.fence() > fence);
+}
+
+#[tokio::test]
+async fn a_lost_lease_says_why_and_stops_the_work() {
+    let clock = ManualClock::new();
+    let store = Faulty::new(MemoryStore::with_clock(Arc::new(clock.clone())));
+    let locks = Locks::with(Arc::new(store.clone()), Arc::new(clock.clone()) as Arc<dyn Clock>).await.unwrap();
+    let lease = locks.lock("k").ttl(MS(9_000)).await.unwrap();
+    assert!(lease.remaining() <= MS(9_000 - 92));
+    store.always(Point::Beat, Fault::HangRequest);
+    clock.advance(MS(8_000));
+    assert!(lease.is_valid());
+    clock.advance(MS(908));
+    assert!(!lease.is_valid());
+    let work = lease.run(std::future::pending::<()>()).await;
+    assert!(work.unwrap_err().is_lost());
+    assert_eq!(lease.lost().await, LostReason::Expired);
+    assert_eq!(lease.release().await.unwrap(), Released::AlreadyLost);
+}
+
+#[tokio::test]
+async fn an_eviction_tells_the_holder_and_keeps_others_out() {
+    let locks = Locks::new(MemoryStore::new()).await.unwrap();
+    let lease = locks.lock("k").await.unwrap();
+    assert_eq!(locks.evict("k", Evict { fence: Some(lease.fence()), force: false }).await.unwrap(), 1);
+    assert_eq!(lease.lost().await, LostReason::Evicted);
+    assert!(lease.is_valid(), "nobody else can hold before it leaves or expires");
+    assert!(lease.run(std::future::pending::<()>()).await.unwrap_err().is_evicted());
+    assert!(locks.try_lock("k").await.unwrap_err().is_busy());
+    drop(lease);
+    drop(locks.lock("k").await.unwrap());
+}
+
+#[tokio::test]
+async fn close_ends_what_waits_and_what_is_held() {
+    let store = MemoryStore::new();
+    let locks = Locks::new(store.clone()).await.unwrap();
+    let lease = locks.lock("k").await.unwrap();
+    let waiter = tokio::spawn(locks.lock("k").into_future());
+    while locks.inspect("k").await.unwrap().queue.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let other = locks.clone();
+    locks.close().await;
+    assert_eq!(waiter.await.unwrap().unwrap_err().kind(), Kind::Closed);
+    assert_eq!(lease.lost().await, LostReason::Closed);
+    assert!(!lease.is_valid());
+    assert!(other.list("").await.unwrap().is_empty());
+    assert!(other.lock("k").await.unwrap_err().is_closed());
+    drop(Locks::new(store).await.unwrap().try_lock("k").await.unwrap());
+}
+
+#[tokio::test]
+async fn options_are_checked_before_anything_is_sent() {
+    let store = Faulty::new(MemoryStore::new());
+    let locks = Locks::new(store.clone()).await.unwrap();
+    let bad = [
+        locks.lock(""),
+        locks.lock("a\nb"),
+        locks.lock("k").ttl(Duration::ZERO),
+        locks.lock("k").ttl(Duration::MAX),
+        locks.lock("k").ttl(MS(1)),
+        locks.lock("k").slots(0),
+        locks.lock("k").renew_every(Duration::from_secs(11)),
+        locks.lock("k").renew_every(Duration::ZERO),
+        locks.lock("k").max_hold(Duration::ZERO),
+        locks.lock("k").timeout(Duration::MAX),
+    ];
+    for call in bad {
+        let error = call.await.unwrap_err();
+        assert!(error.is_invalid(), "{error}");
+    }
+    assert_eq!(store.counts().enters, 0);
+}
+
+#[tokio::test]
+async fn the_worker_gives_name_priority_and_deadline() {
+    let locks = Locks::new(MemoryStore::new()).await.unwrap();
+    let worker = Worker::new("nightly-import").priority(7);
+    let lease = worker.run(async { locks.lock("k").why("because").await }).await.unwrap();
+    let view = locks.inspect("k").await.unwrap();
+    let holder = &view.holders[0];
+    assert_eq!((holder.owner.name.as_str(), holder.priority), ("nightly-import", 7));
+    assert_eq!(holder.owner.why.as_deref(), Some("because"));
+    assert!(holder.owner.site.as_ref().unwrap().contains("lease.rs"));
+    let late = Worker::new("late").deadline(std::time::Instant::now() + MS(20));
+    let error = late.run(async { locks.lock("k").await }).await.unwrap_err();
+    assert!(error.is_timeout());
+    drop(lease);
+}
+
+#[test]
+fn threads_wait_without_a_runtime() {
+    let locks = pollster::block_on(Locks::new(MemoryStore::new())).unwrap();
+    let lease = locks.lock_blocking("k").unwrap();
+    let error = locks.lock("k").timeout(MS(30)).blocking().unwrap_err();
+    assert!(error.is_timeout(), "{error}");
+    let error = locks.lock("k").timeout(Duration::ZERO).blocking().unwrap_err();
+    assert!(error.is_timeout(), "{error}");
+    assert_eq!(lease.release_blocking().unwrap(), Released::InTime);
+    drop(locks.lock("k").timeout(Duration::ZERO).blocking().unwrap());
+}
