@@ -10,7 +10,7 @@ use super::handle::{Handle, Process};
 use super::key::{Key, check_part};
 use super::lease::Lease;
 use super::session::Session;
-use super::store::{KeyView, Store};
+use super::store::{Capabilities, KeyView, Store};
 use super::verb::Evict;
 use super::{keeper, ticket::SessionId};
 use crate::Result;
@@ -106,6 +106,11 @@ impl Locks {
     /// The store, as operators see it: its address without any password.
     pub fn url(&self) -> String {
         self.0.session.store.url()
+    }
+
+    /// What the store can do.
+    pub fn capabilities(&self) -> Capabilities {
+        self.0.session.store.capabilities()
     }
 
     /// The session's id at the store.

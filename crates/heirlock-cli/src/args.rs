@@ -1,0 +1,235 @@
+//! The command line's words.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::exit::{self, Exit};
+
+#[derive(Parser, Debug)]
+#[command(
+    name = "heirlock",
+    version,
+    about = "Runs a command under a lock that outlives no crash and no lost holder",
+    max_term_width = 100
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Verb {
+    /// Runs a command while holding a lock
+    Run(Run),
+    /// Lists the locks in use: who holds, who waits
+    Ls(Ls),
+}
+
+const RUN_USAGE: &str = "heirlock run [OPTIONS] NAME [--] COMMAND [ARGS]...
+       heirlock run [OPTIONS] NAME -c STRING";
+
+const RUN_CODES: &str =
+    "Exit codes: the command's own, or 128 + the signal that ended it; 75 held by another (see -n, -w, -E); 79 the lock was lost;
+81 an operator took it away; 125 an error of heirlock's own; 126 the command cannot be run; 127 there is no such command.
+
+Environment: HEIRLOCK_STORE is the default of --store. The command sees HEIRLOCK_NAME, HEIRLOCK_FENCE, HEIRLOCK_SLOT (with --slots),
+HEIRLOCK_OWNER, HEIRLOCK_STORE and HEIRLOCK_TTL_MS.";
+
+#[derive(Args, Debug)]
+#[command(override_usage = RUN_USAGE, after_help = RUN_CODES)]
+pub(crate) struct Run {
+    /// Does not wait: exits with 75 if the lock is held or others wait for it
+    #[arg(short, long, conflicts_with = "wait")]
+    no_wait: bool,
+    /// Waits so many seconds at most, fractions allowed; 0 is -n
+    #[arg(short, long, value_name = "SECS", value_parser = seconds)]
+    wait: Option<Duration>,
+    /// The exit code if the lock is held by another, instead of 75
+    #[arg(short = 'E', long, value_name = "N", default_value_t = exit::BUSY)]
+    pub(crate) busy_code: u8,
+    /// Holds the lock beside other shared holders
+    #[arg(short, long, conflicts_with = "slots")]
+    pub(crate) shared: bool,
+    /// Holds one of N slots; all who use the lock must say the same N
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) slots: Option<u32>,
+    /// Waits before those of lower priority; negative numbers allowed
+    #[arg(short, long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    pub(crate) priority: i32,
+    /// How long the lock outlives this program if it dies, in seconds, at least 3
+    #[arg(long, value_name = "SECS", default_value = "30", value_parser = ttl)]
+    pub(crate) ttl: Duration,
+    /// Says why, for those who look at the lock
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) why: Option<String>,
+    /// Runs this string with the shell
+    #[arg(short = 'c', value_name = "STRING")]
+    shell: Option<OsString>,
+    /// Where locks are kept, sqlite:/path/to/file; else $HEIRLOCK_STORE, else a file of this user's
+    #[arg(long, value_name = "URL")]
+    pub(crate) store: Option<String>,
+    /// The lock's name, and the command with its arguments
+    // One list: options end at the name, so nothing after it may be taken for one of ours.
+    #[arg(value_name = "NAME [--] COMMAND", required = true, trailing_var_arg = true, num_args = 1..)]
+    rest: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Ls {
+    /// Prints one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Where locks are kept, sqlite:/path/to/file; else $HEIRLOCK_STORE, else a file of this user's
+    #[arg(long, value_name = "URL")]
+    pub(crate) store: Option<String>,
+    /// Only names that start so
+    #[arg(value_name = "PREFIX", default_value = "")]
+    pub(crate) prefix: String,
+}
+
+/// What to lock and what to run.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Job {
+    pub(crate) name: String,
+    pub(crate) program: OsString,
+    pub(crate) args: Vec<OsString>,
+}
+
+impl Run {
+    /// How long to wait: `None` for as long as it takes, zero for not at all.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        if self.no_wait { Some(Duration::ZERO) } else { self.wait }
+    }
+
+    /// Takes the words after the options apart.
+    pub(crate) fn job(&self) -> Result<Job, Exit> {
+        let usage = |what: &str| Exit::own(format!("{what}: heirlock run [OPTIONS] NAME [--] COMMAND [ARGS]..."));
+        let mut rest = self.rest.iter().cloned();
+        let name = rest.next().ok_or_else(|| usage("a name is missing"))?;
+        let name = name.into_string().map_err(|_| Exit::own("a lock's name must be UTF-8 text: give another one"))?;
+        let mut rest: Vec<OsString> = rest.collect();
+        let mut shell = self.shell.clone();
+        if rest.first().is_some_and(|word| word == "--") {
+            rest.remove(0);
+        } else if shell.is_none() && rest.first().is_some_and(|word| word == "-c") {
+            rest.remove(0);
+            if rest.is_empty() {
+                return Err(usage("-c needs a string"));
+            }
+            shell = Some(rest.remove(0));
+        }
+        if let Some(string) = shell {
+            if !rest.is_empty() {
+                return Err(usage("-c takes one string and no further command"));
+            }
+            let program = std::env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or_else(|| "/bin/sh".into());
+            return Ok(Job { name, program, args: vec!["-c".into(), string] });
+        }
+        if rest.is_empty() {
+            return Err(usage("a command is missing"));
+        }
+        let program = rest.remove(0);
+        Ok(Job { name, program, args: rest })
+    }
+}
+
+/// Seconds, fractions allowed.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "give seconds, as in 2 or 0.5".to_owned())?;
+    if seconds.is_nan() || seconds < 0.0 {
+        return Err("give seconds from 0 on".to_owned());
+    }
+    Duration::try_from_secs_f64(seconds)
+        .ok()
+        .filter(|span| *span <= Duration::from_secs(100 * 365 * 86_400))
+        .ok_or_else(|| "that is too long: give at most a hundred years".to_owned())
+}
+
+/// Seconds that leave time to end the command before the lock expires.
+fn ttl(text: &str) -> Result<Duration, String> {
+    let span = seconds(text)?;
+    if span < Duration::from_secs(3) {
+        return Err("give at least 3 seconds: the command must be ended before the lock expires".to_owned());
+    }
+    Ok(span)
+}
+
+/// Help and version go to stdout with 0; anything else is one line on stderr with 125.
+pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
+    use clap::error::ErrorKind;
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        return match error.print() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => crate::list::cannot_write(&error).say(),
+        };
+    }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return Exit::own("say what to do: heirlock run NAME COMMAND, or heirlock --help").say();
+    }
+    let text = error.render().to_string();
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or("bad arguments").trim_start_matches("error: ").to_owned();
+    // "the following required arguments were not provided:" and its like go on in the next line.
+    let more = if first.ends_with(':') { lines.next().unwrap_or("") } else { "" };
+    Exit::own(format!("{first} {more}").trim_end().to_owned() + "; see heirlock --help").say()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn job(words: &[&str]) -> Result<Job, Exit> {
+        let words = ["heirlock", "run"].iter().chain(words);
+        let Verb::Run(run) = Cli::try_parse_from(words).unwrap().verb else { panic!() };
+        run.job()
+    }
+
+    fn parts(words: &[&str]) -> (String, Vec<String>) {
+        let job = job(words).unwrap();
+        let args = job.args.iter().map(|word| word.to_string_lossy().into_owned());
+        (job.name, std::iter::once(job.program.to_string_lossy().into_owned()).chain(args).collect())
+    }
+
+    #[test]
+    fn options_end_at_the_name() {
+        assert_eq!(parts(&["-n", "a", "ls", "-n", "--ttl", "9"]), ("a".into(), vec!["ls".into(), "-n".into(), "--ttl".into(), "9".into()]));
+        assert_eq!(parts(&["a", "--", "sh", "-c", "exit 7"]).1, ["sh", "-c", "exit 7"]);
+        assert_eq!(parts(&["a", "sh", "--", "x"]).1, ["sh", "--", "x"]);
+        assert_eq!(parts(&["--", "a", "true"]), ("a".into(), vec!["true".into()]));
+        assert_eq!(parts(&["a", "-n"]).1, ["-n"]);
+    }
+
+    #[test]
+    fn a_string_for_the_shell_may_stand_before_or_after_the_name() {
+        for words in [["-c", "exit 3", "a"], ["a", "-c", "exit 3"]] {
+            let (name, command) = parts(&words);
+            assert_eq!((name.as_str(), &command[1..]), ("a", &["-c".to_owned(), "exit 3".to_owned()][..]));
+        }
+        assert!(job(&["a", "-c"]).is_err());
+        assert!(job(&["a", "-c", "x", "y"]).is_err());
+        assert!(job(&["a"]).is_err());
+    }
+
+    #[test]
+    fn seconds_may_be_fractional_and_nothing_else() {
+        assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
+        for bad in ["NaN", "-1", "inf", "1e300", "", "5s", "-0.1"] {
+            assert!(seconds(bad).is_err(), "{bad}");
+        }
+        assert!(ttl("2.9").is_err() && ttl("3").is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn random_words_never_panic(words in proptest::collection::vec(any::<String>(), 0..6)) {
+            let words = ["heirlock".to_owned(), "run".to_owned()].into_iter().chain(words);
+            if let Ok(Cli { verb: Verb::Run(run) }) = Cli::try_parse_from(words) {
+                drop(run.job());
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! How a run of heirlock ends: one code, and at most one line.
+
+use std::fmt::Display;
+use std::io::Write;
+use std::process::ExitCode;
+
+use heirlock::{Error, Kind};
+
+/// Busy, or timed out.
+pub(crate) const BUSY: u8 = 75;
+/// The lease was lost.
+pub(crate) const LOST: u8 = 79;
+/// The lease was taken away.
+pub(crate) const EVICTED: u8 = 81;
+/// An error of heirlock's own.
+pub(crate) const OWN: u8 = 125;
+/// The command is there and cannot be run.
+pub(crate) const CANNOT_RUN: u8 = 126;
+/// There is no such command.
+pub(crate) const NOT_FOUND: u8 = 127;
+/// Plus the number of a signal.
+pub(crate) const SIGNAL: u8 = 128;
+
+/// A code and, perhaps, a line for stderr.
+#[derive(Debug)]
+pub(crate) struct Exit {
+    code: u8,
+    line: Option<String>,
+}
+
+impl Exit {
+    /// Nothing to say.
+    pub(crate) fn code(code: u8) -> Exit {
+        Exit { code, line: None }
+    }
+
+    /// With a line that says why.
+    pub(crate) fn because(code: u8, why: impl Display) -> Exit {
+        Exit { code, line: Some(why.to_string()) }
+    }
+
+    /// Heirlock's own failure.
+    pub(crate) fn own(why: impl Display) -> Exit {
+        Exit::because(OWN, why)
+    }
+
+    /// By a signal, as a shell tells it.
+    pub(crate) fn signal(signal: i32) -> Exit {
+        Exit::code(SIGNAL.saturating_add(u8::try_from(signal).unwrap_or(0)))
+    }
+
+    /// What an error of the library means here; `busy` is the code for what is held by another.
+    pub(crate) fn of(error: &Error, busy: u8) -> Exit {
+        let code = match error.kind() {
+            Kind::Busy | Kind::Timeout => busy,
+            Kind::Lost => LOST,
+            Kind::Evicted => EVICTED,
+            _ => OWN,
+        };
+        Exit::because(code, error.chain())
+    }
+
+    /// Says the line and gives the code to the system.
+    pub(crate) fn say(self) -> ExitCode {
+        if let Some(line) = self.line {
+            tell(&line);
+        }
+        ExitCode::from(self.code)
+    }
+}
+
+/// A line on stderr. If nobody reads it, there is nobody to tell.
+pub(crate) fn tell(line: &str) {
+    let one: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let _ = writeln!(std::io::stderr(), "heirlock: {one}");
+}

@@ -1,0 +1,108 @@
+//! One line that says for whom we wait, on a terminal only.
+
+use std::io::{IsTerminal, Write, stderr};
+use std::time::Duration;
+
+use heirlock::Locks;
+use heirlock::lease::KeyView;
+
+/// The first time that nothing is said: most waits are shorter.
+const QUIET: Duration = Duration::from_millis(300);
+
+/// Shows the wait, until it is dropped.
+pub(crate) async fn show(locks: &Locks, name: &str) -> ! {
+    if !stderr().is_terminal() {
+        std::future::pending::<()>().await;
+    }
+    tokio::time::sleep(QUIET).await;
+    let mut line = Line { is_shown: false };
+    loop {
+        // A store that does not answer now will be asked again; the wait itself goes on elsewhere.
+        if let Ok(view) = locks.inspect(name).await {
+            line.show(&describe(&view, locks.session()));
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+struct Line {
+    is_shown: bool,
+}
+
+impl Line {
+    fn show(&mut self, text: &str) {
+        self.is_shown = true;
+        // Back to the start, the text, and away with what is left of a longer one.
+        let _ = write!(stderr(), "\r{text}\x1b[K");
+        let _ = stderr().flush();
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if self.is_shown {
+            let _ = writeln!(stderr());
+        }
+    }
+}
+
+/// "waiting for NAME, 3rd of 5, held by cron@db1 pid 4711 for 12 s".
+fn describe(view: &KeyView, me: heirlock::lease::SessionId) -> String {
+    let mut text = format!("waiting for {}", view.key);
+    if let Some(at) = view.queue.iter().position(|waiter| waiter.session == me) {
+        text += &format!(", {} of {}", ordinal(at + 1), view.queue.len());
+    }
+    match view.holders.as_slice() {
+        [] => {
+            if let Some(rest) = view.resting_ms {
+                text += &format!(", free in {}", span(rest));
+            }
+        }
+        [first, others @ ..] => {
+            let owner = &first.owner;
+            text += &format!(", held by {}@{} pid {} for {}", owner.name, owner.host, owner.pid, span(first.since_ms));
+            if !others.is_empty() {
+                text += &format!(" and {} more", others.len());
+            }
+            if let Some(why) = &owner.why {
+                text += &format!(" ({why})");
+            }
+        }
+    }
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+fn ordinal(n: usize) -> String {
+    let ending = match (n % 10, n % 100) {
+        (1, h) if h != 11 => "st",
+        (2, h) if h != 12 => "nd",
+        (3, h) if h != 13 => "rd",
+        _ => "th",
+    };
+    format!("{n}{ending}")
+}
+
+/// A duration for people: "0.4 s", "12 s", "3 min", "5 h", "2 d".
+pub(crate) fn span(ms: u64) -> String {
+    match ms / 1000 {
+        0..=9 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
+        s @ 10..=119 => format!("{s} s"),
+        s @ 120..=7199 => format!("{} min", s / 60),
+        s @ 7200..=172_799 => format!("{} h", s / 3600),
+        s => format!("{} d", s / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_for_people() {
+        assert_eq!([1, 2, 3, 4, 11, 12, 13, 21, 102, 111].map(ordinal).join(" "), "1st 2nd 3rd 4th 11th 12th 13th 21st 102nd 111th");
+        assert_eq!(
+            [0, 450, 9_999, 12_000, 180_000, 7_200_000, 200_000_000].map(span).join(", "),
+            "0.0 s, 0.4 s, 9.9 s, 12 s, 3 min, 2 h, 2 d"
+        );
+    }
+}

@@ -1,0 +1,112 @@
+//! The real binary with a store of its own.
+#![allow(missing_docs, dead_code, unreachable_pub, clippy::unwrap_used)]
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// A folder with a store; the binary under test sees no other.
+pub struct Place {
+    pub folder: TempDir,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        Place { folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn store(&self) -> String {
+        format!("sqlite:{}", self.path("locks.db").display())
+    }
+
+    /// `heirlock ARGS`, with pipes.
+    pub fn heirlock(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_heirlock"));
+        command.args(args).env("HEIRLOCK_STORE", self.store()).env("HOME", self.folder.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    pub fn output(&self, args: &[&str]) -> Output {
+        self.heirlock(args).output().unwrap()
+    }
+
+    /// The exit code of `heirlock ARGS`.
+    pub fn code(&self, args: &[&str]) -> i32 {
+        self.output(args).status.code().unwrap()
+    }
+
+    /// Holds the lock in another process until the guard is dropped. Returns when it is held.
+    pub fn holder(&self, name: &str) -> Running {
+        let running = Running::start(&mut self.heirlock(&["run", name, "--", "sh", "-c", "echo held; exec sleep 600"]));
+        running.wait_for_line("held")
+    }
+}
+
+/// A process that is killed when its guard goes.
+pub struct Running {
+    pub child: Child,
+}
+
+impl Running {
+    pub fn start(command: &mut Command) -> Running {
+        Running { child: command.spawn().unwrap() }
+    }
+
+    /// Reads stdout, a byte at a time so that nothing after the line is lost, until the line comes.
+    pub fn wait_for_line(mut self, line: &str) -> Running {
+        use std::io::Read;
+        let output = self.child.stdout.as_mut().unwrap();
+        let mut seen = Vec::new();
+        while seen != line.as_bytes() {
+            let mut byte = [0];
+            assert_eq!(output.read(&mut byte).unwrap(), 1, "the process ended without saying {line:?}");
+            if byte == *b"\n" {
+                if seen == line.as_bytes() {
+                    break;
+                }
+                seen.clear();
+            } else {
+                seen.push(byte[0]);
+            }
+        }
+        self
+    }
+
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap()
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_raw(self.pid()).unwrap(), signal).unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // TERM, so that heirlock ends the command too; then, if that did not do it, KILL.
+        if self.child.try_wait().unwrap().is_none() {
+            self.signal(rustix::process::Signal::TERM);
+            eventually("the process ends", || self.child.try_wait().unwrap().is_some());
+        }
+    }
+}
+
+/// Waits for a condition; a test that waits for half a minute has failed.
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(30), "it never came to this: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}

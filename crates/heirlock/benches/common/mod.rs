@@ -1,0 +1,92 @@
+//! Figures beside their baselines: printed as a table, and written as JSON and Markdown under `target/bench`.
+#![allow(dead_code, unreachable_pub)] // Each bench uses its part.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// One figure and its aim.
+pub struct Figure {
+    pub what: String,
+    pub ours: String,
+    pub peer: String,
+    /// What is compared with the aim: a ratio, or ours alone.
+    pub measured: f64,
+    pub aim: f64,
+    pub unit: &'static str,
+}
+
+impl Figure {
+    fn is_met(&self) -> bool {
+        self.measured <= self.aim
+    }
+}
+
+/// The figures of one bench.
+pub struct Report {
+    name: &'static str,
+    figures: Vec<Figure>,
+}
+
+impl Report {
+    pub fn new(name: &'static str) -> Report {
+        println!("{name}: ours beside its baseline, one run on this machine");
+        Report { name, figures: Vec::new() }
+    }
+
+    pub fn add(&mut self, figure: Figure) {
+        let verdict = if figure.is_met() { "MET" } else { "MISSED" };
+        println!(
+            "  {:<58} {:>14} | {:>14} | {:>8.2}{} (aim {}{}) {verdict}",
+            figure.what, figure.ours, figure.peer, figure.measured, figure.unit, figure.aim, figure.unit
+        );
+        self.figures.push(figure);
+    }
+
+    /// Writes the files.
+    pub fn finish(self) {
+        let mut json = String::from("[");
+        let mut rows = String::from("| what | ours | baseline | measured | aim | |\n|---|---|---|---|---|---|\n");
+        for (at, figure) in self.figures.iter().enumerate() {
+            let Figure { what, ours, peer, measured, aim, unit } = figure;
+            let met = figure.is_met();
+            let comma = if at == 0 { "" } else { "," };
+            let _ = write!(
+                json,
+                "{comma}\n  {{\"what\": {what:?}, \"ours\": {ours:?}, \"baseline\": {peer:?}, \"measured\": {measured:.4}, \"aim\": {aim}, \"unit\": {unit:?}, \"met\": {met}}}"
+            );
+            let _ = writeln!(rows, "| {what} | {ours} | {peer} | {measured:.2}{unit} | {aim}{unit} | {} |", if met { "met" } else { "missed" });
+        }
+        json.push_str("\n]\n");
+        let folder = target().join("bench");
+        std::fs::create_dir_all(&folder).expect("target/bench can be made");
+        std::fs::write(folder.join(format!("{}.json", self.name)), json).expect("the figures can be written");
+        std::fs::write(folder.join(format!("{}.md", self.name)), format!("## {}\n\n{rows}\n", self.name)).expect("the figures can be written");
+    }
+}
+
+/// The build's target folder: a bench runs from somewhere below it.
+pub fn target() -> PathBuf {
+    let exe = std::env::current_exe().expect("a bench knows its path");
+    exe.ancestors().nth(3).expect("target/release/deps/bench").to_owned()
+}
+
+pub fn median(times: &mut [f64]) -> f64 {
+    quantile(times, 0.5)
+}
+
+pub fn quantile(times: &mut [f64], q: f64) -> f64 {
+    times.sort_by(f64::total_cmp);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+    let at = ((times.len() - 1) as f64 * q).round() as usize;
+    times[at]
+}
+
+/// Microseconds that one of so many repetitions takes.
+pub fn micros_each(repetitions: u32, mut work: impl FnMut()) -> f64 {
+    let start = Instant::now();
+    for _ in 0..repetitions {
+        work();
+    }
+    start.elapsed().as_secs_f64() * 1e6 / f64::from(repetitions)
+}

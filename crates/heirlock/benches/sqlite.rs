@@ -1,0 +1,236 @@
+//! Leases on the embedded store beside raw SQLite, and between processes.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::{Figure, Report, median, micros_each, quantile};
+use heirlock::lease::{Enter, Key, Leave, Mode, Owner, SessionId, Store, Terms, Token};
+use heirlock::store::SqliteStore;
+use heirlock::{Lease, Locks};
+use pollster::block_on;
+
+const ROUNDS: usize = 11;
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    if args.get(1).is_some_and(|arg| arg == "peer") {
+        return peer(&args[2]);
+    }
+    let mut report = Report::new("sqlite");
+    cycle(&mut report);
+    crowd(&mut report);
+    hand_over(&mut report);
+    waiting(&mut report);
+    report.finish();
+}
+
+/// Acquire and release, beside the two raw transactions that no lease on SQLite can do without.
+fn cycle(report: &mut Report) {
+    let folder = tempfile::tempdir().unwrap();
+    let raw = rusqlite::Connection::open(folder.path().join("raw.db")).unwrap();
+    raw.execute_batch("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; CREATE TABLE lease(name TEXT PRIMARY KEY, token BLOB, fence INTEGER)").unwrap();
+    let locks = block_on(Locks::connect(&format!("sqlite:{}", folder.path().join("ours.db").display()))).unwrap();
+    let (mut ours, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..=ROUNDS {
+        let a = micros_each(1000, || {
+            let lease = locks.lock_blocking("k").unwrap();
+            lease.release_blocking().unwrap();
+        });
+        let b = micros_each(1000, || {
+            raw.execute_batch("BEGIN IMMEDIATE").unwrap();
+            raw.prepare_cached("INSERT INTO lease VALUES ('k', randomblob(16), 1)").unwrap().execute([]).unwrap();
+            raw.execute_batch("COMMIT").unwrap();
+            raw.execute_batch("BEGIN IMMEDIATE").unwrap();
+            raw.prepare_cached("DELETE FROM lease WHERE name = 'k'").unwrap().execute([]).unwrap();
+            raw.execute_batch("COMMIT").unwrap();
+        });
+        // The first round warms up.
+        if round > 0 {
+            ours.push(a);
+            theirs.push(b);
+            ratios.push(a / b);
+        }
+    }
+    report.add(Figure {
+        what: "acquire + release, one process; two raw WAL transactions".into(),
+        ours: format!("{:.1} us", median(&mut ours)),
+        peer: format!("{:.1} us", median(&mut theirs)),
+        measured: median(&mut ratios),
+        aim: 1.5,
+        unit: "x",
+    });
+}
+
+/// `enter` and `leave` of a waiter behind 10,000 others, and behind 10.
+fn crowd(report: &mut Report) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(folder.path().join("crowd.db")).unwrap();
+    let key = |name: &str| Key::new(name).unwrap();
+    let (few, many) = (key("few"), key("many"));
+    let owner = Arc::new(Owner::default());
+    let enter = |token: Token, priority: i32| Enter {
+        token,
+        session: SessionId(1),
+        seq: 1,
+        priority,
+        mode: Mode::Exclusive,
+        terms: Terms { queue_life: 3_600_000, ..Terms::new(3_600_000) },
+        may_queue: true,
+        owner: Arc::clone(&owner),
+    };
+    for (key, queued) in [(&few, 10), (&many, 10_000)] {
+        for at in 0..=queued {
+            block_on(store.enter(key, enter(Token::random().unwrap(), at % 5))).unwrap();
+        }
+    }
+    let one = |key: &Key| {
+        micros_each(300, || {
+            let token = Token::random().unwrap();
+            block_on(store.enter(key, enter(token, 2))).unwrap();
+            block_on(store.leave(key, Leave { token, settled: true })).unwrap();
+        })
+    };
+    let (mut of_few, mut of_many, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..=ROUNDS {
+        let (a, b) = (one(&many), one(&few));
+        if round > 0 {
+            of_many.push(a);
+            of_few.push(b);
+            ratios.push(a / b);
+        }
+    }
+    report.add(Figure {
+        what: "enter + leave of a waiter, 10,000 queued; 10 queued".into(),
+        ours: format!("{:.1} us", median(&mut of_many)),
+        peer: format!("{:.1} us", median(&mut of_few)),
+        measured: median(&mut ratios),
+        aim: 3.0,
+        unit: "x",
+    });
+}
+
+/// From the call of `release` in one process to the lease in another.
+fn hand_over(report: &mut Report) {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("hand.db").display());
+    let mut peers = [Peer::start(&url), Peer::start(&url)];
+    let watch = block_on(Locks::connect(&url)).unwrap();
+    let mut times = Vec::new();
+    peers[0].ask("lock");
+    peers[0].answer();
+    for round in 0..400 {
+        let (holder, waiter) = if round % 2 == 0 { (0, 1) } else { (1, 0) };
+        peers[waiter].ask("lock");
+        while block_on(watch.inspect("k")).unwrap().queue.is_empty() {
+            std::thread::yield_now();
+        }
+        // The watcher is quiet from here on; the waiter has had time to fall asleep.
+        std::thread::sleep(Duration::from_millis(2));
+        peers[holder].ask("release");
+        let (released, acquired) = (peers[holder].answer(), peers[waiter].answer());
+        times.push((acquired.saturating_sub(released)) as f64 / 1e6);
+    }
+    let (middle, p99) = (median(&mut times), quantile(&mut times, 0.99));
+    let show = |ms: f64| format!("{ms:.3} ms");
+    report.add(Figure { what: "hand-over between processes, median".into(), ours: show(middle), peer: "-".into(), measured: middle, aim: 0.5, unit: " ms" });
+    report.add(Figure { what: "hand-over between processes, p99".into(), ours: show(p99), peer: "-".into(), measured: p99, aim: 5.0, unit: " ms" });
+}
+
+/// What a hundred processes that wait for one key cost together.
+fn waiting(report: &mut Report) {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("wait.db").display());
+    let locks = block_on(Locks::connect(&url)).unwrap();
+    let lease = locks.lock_blocking("k").unwrap();
+    let mut peers: Vec<Peer> = (0..100).map(|_| Peer::start(&url)).collect();
+    peers.iter_mut().for_each(|peer| peer.ask("lock"));
+    while block_on(locks.inspect("k")).unwrap().queue.len() < 100 {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    let cpu = |peers: &[Peer]| peers.iter().map(|peer| cpu_seconds(peer.child.id())).sum::<f64>();
+    let (before, start) = (cpu(&peers), Instant::now());
+    std::thread::sleep(Duration::from_secs(20));
+    let share = (cpu(&peers) - before) / start.elapsed().as_secs_f64() * 100.0;
+    assert!(lease.is_valid(), "a hundred waiters must not keep a holder from renewing");
+    report.add(Figure {
+        what: "100 waiting processes, of one core together".into(),
+        ours: format!("{share:.2}%"),
+        peer: "-".into(),
+        measured: share,
+        aim: 5.0,
+        unit: "%",
+    });
+}
+
+/// User and system time of a process, all its threads.
+fn cpu_seconds(pid: u32) -> f64 {
+    let stat = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+    let ticks: f64 = fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap();
+    ticks / 100.0
+}
+
+/// Another process with a session of its own.
+struct Peer {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Peer {
+    fn start(url: &str) -> Peer {
+        let exe = std::env::current_exe().unwrap();
+        let mut child = Command::new(exe).args(["peer", url]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let mut peer = Peer { child, input, output };
+        peer.answer();
+        peer
+    }
+
+    fn ask(&mut self, what: &str) {
+        writeln!(self.input, "{what}").unwrap();
+    }
+
+    /// The instant that it tells, in nanoseconds of the clock that all processes share.
+    fn answer(&mut self) -> u64 {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim().parse().unwrap()
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Does what it is told, and says when.
+fn peer(url: &str) {
+    use heirlock::clock::{BootClock, Clock};
+    let locks = block_on(Locks::connect(url)).unwrap();
+    println!("{}", BootClock.now().as_nanos());
+    let mut lease: Option<Lease> = None;
+    for line in std::io::stdin().lines() {
+        match line.unwrap().as_str() {
+            "lock" => {
+                lease = Some(locks.lock_blocking("k").unwrap());
+                println!("{}", BootClock.now().as_nanos());
+            }
+            "release" => {
+                let at = BootClock.now().as_nanos();
+                lease.take().unwrap().release_blocking().unwrap();
+                println!("{at}");
+            }
+            other => panic!("{other}?"),
+        }
+    }
+}
