@@ -11,7 +11,7 @@ use super::ticket::{State, Ticket, Token, Tombstone};
 pub struct Header {
     /// The fence minted last.
     pub last_fence: u64,
-    /// How many tickets have ever entered: the next one's arrival.
+    /// How many tickets have ever entered; where there are no instants, also how many have ended. It orders both.
     pub arrivals: u64,
     /// Tickets granted or held.
     pub holders: u64,

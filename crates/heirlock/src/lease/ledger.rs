@@ -45,6 +45,8 @@ pub const MAX_TOMBSTONES: u64 = 64;
 pub const NEAR_LOOKERS: usize = 4;
 /// The longest that the first of a queue go without a look, in milliseconds.
 pub const NEAR_LOOK_MS: u64 = 1_000;
+/// Where there are no instants, a tombstone's `due_ms` is its number beyond this: an order, not a time.
+const NEVER_DUE: u64 = 1 << 63;
 
 /// What the store knows of the time.
 #[derive(Clone, Copy, Debug)]
@@ -306,7 +308,15 @@ impl<'r, 'n, R: Rows> Step<'r, 'n, R> {
         {
             self.unbury(&oldest)?;
         }
-        let due_ms = self.now.after(TOMBSTONE_MS);
+        let header = self.rows.header();
+        let due_ms = match self.now {
+            Now::Clock { mono_ms, .. } => mono_ms.saturating_add(TOMBSTONE_MS),
+            // Never due, but in order: of too many the oldest goes, not the one whose token happens to be the lowest.
+            Now::Liveness { .. } => {
+                header.arrivals += 1;
+                NEVER_DUE + header.arrivals
+            }
+        };
         self.rows.bury(&Tombstone { token, reason, was, settled, due_ms })?;
         let header = self.rows.header();
         header.graves += 1;
@@ -388,6 +398,10 @@ impl<'r, 'n, R: Rows> Step<'r, 'n, R> {
     fn refresh(&mut self, ticket: &Ticket, request: &Beat) -> Result<(), R::Error> {
         if request.seq <= ticket.seq {
             return Ok(());
+        }
+        if ticket.state == State::Granted && self.now.ms() >= cap(ticket) {
+            // Its longest hold counts from the grant, and was over before its owner claimed it: a claim now would be overdue at once.
+            return self.finish(ticket, Reason::MaxHold, Was::Gone, false);
         }
         let mut after = ticket.clone();
         after.seq = request.seq;
@@ -548,6 +562,7 @@ impl<'r, 'n, R: Rows> Step<'r, 'n, R> {
 }
 
 /// Where a grant puts a ticket.
+#[derive(Clone, Copy)]
 enum Room {
     /// With a new fence.
     Alone,
