@@ -26,15 +26,17 @@ impl Locks {
     /// # Ok(()) }
     /// ```
     pub async fn connect(url: &str) -> Result<Locks> {
-        Locks::with(open(&Url::parse(url)?)?, Arc::new(BootClock)).await
+        Locks::with(open(&Url::parse(url)?).await?, Arc::new(BootClock)).await
     }
 }
 
-fn open(url: &Url<'_>) -> Result<Arc<dyn Store>> {
+// Only some stores take time to open.
+#[cfg_attr(not(feature = "sqlite"), allow(clippy::unused_async))]
+async fn open(url: &Url<'_>) -> Result<Arc<dyn Store>> {
     match url.scheme {
         "memory" => open_memory(url),
         #[cfg(feature = "sqlite")]
-        "sqlite" => open_sqlite(url),
+        "sqlite" => open_sqlite(url).await,
         other => Err(Error::new(
             Kind::Invalid,
             format!("this build has no store for {other:?} URLs: use {}", if cfg!(feature = "sqlite") { "sqlite:PATH" } else { "memory:" }),
@@ -48,7 +50,7 @@ fn open_memory(url: &Url<'_>) -> Result<Arc<dyn Store>> {
 }
 
 #[cfg(feature = "sqlite")]
-fn open_sqlite(url: &Url<'_>) -> Result<Arc<dyn Store>> {
+async fn open_sqlite(url: &Url<'_>) -> Result<Arc<dyn Store>> {
     url.only(&["mode", "prefix"])?;
     let path = match url.rest.strip_prefix("//") {
         // sqlite:///absolute and sqlite://relative are both in use elsewhere.
@@ -60,15 +62,13 @@ fn open_sqlite(url: &Url<'_>) -> Result<Arc<dyn Store>> {
     }
     let mut options = crate::store::SqliteStore::options();
     if let Some(mode) = url.parameter("mode") {
-        let bits = u32::from_str_radix(mode.trim_start_matches("0o"), 8).ok().filter(|bits| *bits <= 0o777 && bits & 0o600 == 0o600);
-        let bits = bits.ok_or_else(|| Error::new(Kind::Invalid, format!("mode={mode} is no file mode: give something like mode=0660")))?;
-        options = options.mode(bits);
+        let bits = u32::from_str_radix(mode, 8);
+        options = options.mode(bits.map_err(|_| Error::new(Kind::Invalid, format!("mode={mode} is no file mode: give something like mode=0660")))?);
     }
     if let Some(prefix) = url.parameter("prefix") {
-        crate::lease::check_part(prefix)?;
         options = options.prefix(prefix);
     }
-    Ok(Arc::new(options.open(path)?))
+    Ok(Arc::new(options.connect(path).await?))
 }
 
 /// A store's URL, taken apart.
@@ -99,7 +99,7 @@ impl<'u> Url<'u> {
         Ok(Url { scheme, rest: decode(rest)?, parameters })
     }
 
-    #[cfg_attr(not(feature = "sqlite"), allow(dead_code))]
+    #[cfg_attr(not(any(feature = "sqlite", test)), allow(dead_code))]
     fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
