@@ -27,6 +27,8 @@
 //! `tokio` (default): [`spawn`]. `sqlite`: the embedded store. `conformance`: the suite that a store must pass. Leases themselves need no runtime.
 
 pub mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod connect;
 mod error;
 pub mod lease;

@@ -200,9 +200,11 @@ impl Entry {
         if self.phase == Phase::Leaving {
             return;
         }
-        if self.in_flight.is_some() {
+        // Of the keeper or of the caller, who sends the first one itself: its answer may be older than the news, and must not put off the look.
+        if self.seq > self.answered {
             self.again = true;
-        } else {
+        }
+        if self.in_flight.is_none() {
             self.next = now;
         }
     }
@@ -407,6 +409,44 @@ impl Entry {
     pub(crate) fn land(&mut self, sent: Sent) {
         if self.in_flight == Some(sent.seq) {
             self.in_flight = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::{Clock, ManualClock};
+
+    fn entry(now: Moment) -> Entry {
+        let ask = Ask {
+            key: Key::new("k").unwrap(),
+            mode: Mode::Exclusive,
+            terms: Terms::new(30_000),
+            may_queue: true,
+            busy_is_timeout: false,
+            renew_every: Duration::from_secs(10),
+            priority: None,
+            worker: None,
+            owner: Arc::default(),
+        };
+        Entry::new(Token::from_bytes([1; 16]), SessionId(1), ask, None, now)
+    }
+
+    #[test]
+    fn a_hint_outlives_an_answer_that_is_older() {
+        let now = ManualClock::new().now();
+        for by_keeper in [false, true] {
+            let mut entry = entry(now);
+            let (_, sent) = entry.request(now);
+            if by_keeper {
+                entry.fly(sent);
+            }
+            // The store has queued it, then granted it; the hint overtakes the answer.
+            entry.hint(now);
+            entry.land(sent);
+            entry.answered(sent, Ok(Answer::Queued { next_look: 1_000 }), now);
+            assert!(entry.wants_request(now), "by_keeper: {by_keeper}");
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_channel::oneshot;
 
-use crate::lease::{Answer, Beat, Capabilities, Enter, Evict, Key, KeyView, Leave, Left, Notice, Pending, SessionId, Sink, Store};
+use crate::lease::{Answer, Beat, Capabilities, Enter, Evict, Key, KeyView, Leave, Left, News, Notice, Pending, SessionId, Sink, Store};
 use crate::sync::lock;
 use crate::{Error, Kind, Result};
 
@@ -55,6 +55,10 @@ pub struct Counts {
     pub leaves: u64,
     /// Notices that came from the store, cut off ones included.
     pub notices: u64,
+    /// Those of them that told of a grant.
+    pub granted: u64,
+    /// Requests that [`Fault::ArriveLate`] delayed and that the store has answered since.
+    pub late: u64,
 }
 
 /// A store whose faults are set by the test: see [`Fault`].
@@ -77,6 +81,8 @@ struct Inner<S> {
     beats: AtomicU64,
     leaves: AtomicU64,
     notices: AtomicU64,
+    granted: AtomicU64,
+    late: AtomicU64,
 }
 
 #[derive(Default)]
@@ -98,6 +104,8 @@ impl<S: Store> Faulty<S> {
             beats: AtomicU64::new(0),
             leaves: AtomicU64::new(0),
             notices: AtomicU64::new(0),
+            granted: AtomicU64::new(0),
+            late: AtomicU64::new(0),
         }))
     }
 
@@ -116,6 +124,11 @@ impl<S: Store> Faulty<S> {
         self.plan(|plan| plan.deaf = deaf);
     }
 
+    /// Cuts the session off: no further request arrives, no notice comes, and its user is told nothing. To the store it is dead.
+    pub fn cut_off(&self) {
+        self.plan(|plan| *plan = Plan { always: [Some(Fault::HangRequest); 3], deaf: true, ..Plan::default() });
+    }
+
     /// Ends all faults.
     pub fn heal(&self) {
         self.plan(|plan| *plan = Plan::default());
@@ -128,6 +141,8 @@ impl<S: Store> Faulty<S> {
             beats: self.0.beats.load(Ordering::SeqCst),
             leaves: self.0.leaves.load(Ordering::SeqCst),
             notices: self.0.notices.load(Ordering::SeqCst),
+            granted: self.0.granted.load(Ordering::SeqCst),
+            late: self.0.late.load(Ordering::SeqCst),
         }
     }
 
@@ -170,6 +185,7 @@ impl<S: Store> Faulty<S> {
                     std::thread::sleep(delay);
                     // Nobody waits for the answer.
                     drop(pollster::block_on(send(&inner.store)));
+                    inner.late.fetch_add(1, Ordering::SeqCst);
                 });
                 Err(cut())
             }
@@ -243,6 +259,7 @@ impl<S: Store> Store for Faulty<S> {
         let inner = Arc::clone(&self.0);
         let filter = move |notice: Notice| {
             inner.notices.fetch_add(1, Ordering::SeqCst);
+            inner.granted.fetch_add(u64::from(notice.news == News::Granted), Ordering::SeqCst);
             if !lock(&inner.plan).deaf {
                 sink(notice);
             }
