@@ -143,7 +143,7 @@ fn prepare(db: &Connection, path: &Path, boot: &str, patience: &mut Patience<'_>
         "PRAGMA busy_timeout = 0; PRAGMA page_size = {PAGE_BYTES}; PRAGMA cache_size = -8192; PRAGMA temp_store = MEMORY; \
          PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES};"
     );
-    db.execute_batch(&settings).map_err(|cause| explain(path, cause))?;
+    patience.busy(path, || db.execute_batch(&settings))?;
     if db.is_readonly("main").map_err(|cause| explain(path, cause))? {
         return Err(Error::new(Kind::Invalid, format!("{} cannot be written: change its mode, or give another path", path.display())));
     }
@@ -161,7 +161,7 @@ fn prepare(db: &Connection, path: &Path, boot: &str, patience: &mut Patience<'_>
         made?;
     }
     patience.busy(path, || log_ahead(db))?;
-    db.execute_batch("PRAGMA synchronous = NORMAL").map_err(|cause| explain(path, cause))
+    patience.busy(path, || db.execute_batch("PRAGMA synchronous = NORMAL"))
 }
 
 fn identity(db: &Connection) -> rusqlite::Result<(u32, u32)> {
