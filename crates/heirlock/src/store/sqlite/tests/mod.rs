@@ -4,6 +4,7 @@
 mod files;
 mod histories;
 mod sharing;
+mod vectors;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
