@@ -41,6 +41,13 @@ fn main() {
     });
     #[allow(clippy::cast_precision_loss)]
     let size = std::fs::metadata(heirlock).unwrap().len() as f64 / 1e6;
-    report.add(Figure { what: "the stripped binary".into(), ours: format!("{size:.2} MB"), peer: "-".into(), measured: size, aim: 12.0, unit: " MB" });
+    report.add(Figure {
+        what: "the stripped binary".into(),
+        ours: format!("{size:.2} MB"),
+        peer: "-".into(),
+        measured: size,
+        aim: 12.0,
+        unit: " MB",
+    });
     report.finish();
 }

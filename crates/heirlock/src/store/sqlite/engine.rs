@@ -261,7 +261,8 @@ impl<'c> Engine<'c> {
         if let (Some(notices), false) = (&self.outside.notices, told.is_empty()) {
             notices.tell(name, told);
         }
-    }}
+    }
+}
 
 /// A key after a look, to be shown when the transaction is over.
 struct Shown {

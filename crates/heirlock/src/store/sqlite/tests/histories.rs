@@ -50,8 +50,12 @@ fn mode() -> impl Strategy<Value = Mode> {
 
 fn terms() -> impl Strategy<Value = Terms> {
     let maybe = || proptest::option::weighted(0.3, 1..40_000_u64);
-    (1..40_000_u64, maybe(), maybe(), maybe())
-        .prop_map(|(ttl, max_hold, lock_delay, hold_at_least)| Terms { max_hold, lock_delay, hold_at_least, ..Terms::new(ttl) })
+    (1..40_000_u64, maybe(), maybe(), maybe()).prop_map(|(ttl, max_hold, lock_delay, hold_at_least)| Terms {
+        max_hold,
+        lock_delay,
+        hold_at_least,
+        ..Terms::new(ttl)
+    })
 }
 
 fn verb() -> impl Strategy<Value = Verb> {

@@ -14,9 +14,7 @@ use super::rows::KeyRows;
 use super::{SqliteStore, StoreClock, StoreTime};
 use crate::Result;
 use crate::lease::ledger::{self, Now};
-use crate::lease::{
-    Answer, Beat, Book, Enter, Evict, Key, Leave, Left, Mode, Outcome, Owner, Rows, SessionId, Store, Terms, Token,
-};
+use crate::lease::{Answer, Beat, Book, Enter, Evict, Key, Leave, Left, Mode, Outcome, Owner, Rows, SessionId, Store, Terms, Token};
 
 /// A time that is set.
 #[derive(Debug)]
