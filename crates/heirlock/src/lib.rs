@@ -3,5 +3,6 @@
 pub mod clock;
 mod error;
 pub mod lease;
+pub mod store;
 
 pub use error::{Error, Kind, Result};
