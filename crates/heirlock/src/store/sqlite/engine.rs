@@ -152,7 +152,7 @@ impl<'c> Engine<'c> {
         Patience::new(gave_up).busy(path, || begin.raw_execute())?;
         // Not before: whoever waited for the file for a second would act on a time that others have left behind.
         let now = self.outside.clock.now();
-        // TODO(part D): the boot in `meta` is looked at here, so that a file shared by two kernels is noticed by both.
+        // Here is the place to look at the boot in `meta` again: a file that two kernels share would be noticed by both.
         match work(sql, now).and_then(|done| sql.run(Sql::Commit).map(|()| done)) {
             Ok(done) => Ok(done),
             Err(cause) => {

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! # How it works
-//! Each store has one connection on one thread. A request is one transaction, `BEGIN IMMEDIATE`, in which the [ledger](crate::lease::ledger) runs
+//! Each store has one connection on one thread. A request is one transaction, `BEGIN IMMEDIATE`, in which the [ledger] runs
 //! over the rows of one key; so processes exclude each other step by step, and what was answered has been committed. The log is written ahead,
 //! without a sync per step: a crash of any process loses nothing, a power cut may lose the last steps, together with every process that knew
 //! of them. Fences still grow, as long as the wall clock is not behind.

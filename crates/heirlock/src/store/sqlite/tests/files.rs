@@ -180,14 +180,16 @@ fn a_file_that_was_removed_has_lost_its_tickets() {
     let store = open(&path).unwrap();
     let other = open(&path).unwrap();
     enter(&store, "nightly", request(1));
-    for name in ["leases.db", "leases.db-wal", "leases.db-shm"] {
-        fs::remove_file(directory.path().join(name)).unwrap();
-    }
+    // Its log stays behind, and `other` still has it open.
+    fs::remove_file(&path).unwrap();
     let beat = Beat { token: token(1), seq: 2, priority: 0, blocked: None };
     let answers = pollster::block_on(store.beat(vec![(key("nightly"), beat)])).unwrap();
     assert_eq!(*answers[0].as_ref().unwrap(), Answer::Gone(Reason::Unknown));
     assert!(matches!(enter(&other, "nightly", request(2)), Answer::Held(_)));
     assert!(matches!(enter(&store, "nightly", request(3)), Answer::Queued { .. }));
+    store.close();
+    other.close();
+    assert_eq!(pollster::block_on(open(&path).unwrap().list("")).unwrap().len(), 1);
 }
 
 #[test]
