@@ -38,8 +38,8 @@ mod trouble;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
+use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use futures_channel::oneshot;
@@ -59,9 +59,9 @@ pub struct SqliteStore {
     mailbox: Arc<Mailbox>,
     path: PathBuf,
     prefix: Arc<str>,
-    /// Only for those who must know that the thread has ended.
+    /// Tests wait for its end, to remove the file behind it; nobody else does.
     #[cfg_attr(not(test), allow(dead_code))]
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Option<thread::JoinHandle<()>>,
 }
 
 /// How to open a [`SqliteStore`].
@@ -156,7 +156,7 @@ impl Options {
                 })
                 .map_err(|cause| Error::new(Kind::Storage, "the system gives no thread for the store").because(cause))?;
             // From here on its drop ends the thread.
-            let store = SqliteStore { mailbox, path, prefix, thread: Mutex::new(Some(thread)) };
+            let store = SqliteStore { mailbox, path, prefix, thread: Some(thread) };
             opened.await.unwrap_or_else(|_| Err(Error::new(Kind::Closed, "the store's thread has ended")))?;
             Ok(store)
         }
@@ -206,6 +206,10 @@ impl SqliteStore {
 impl Drop for SqliteStore {
     fn drop(&mut self) {
         self.mailbox.close();
+        #[cfg(test)]
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
     }
 }
 

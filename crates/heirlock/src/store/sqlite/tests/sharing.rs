@@ -156,6 +156,6 @@ fn what_was_asked_before_the_drop_is_done() {
     let waker = std::task::Waker::noop();
     let _ = asked.as_mut().poll(&mut std::task::Context::from_waker(waker));
     drop(asked);
-    one.close();
+    drop(one);
     assert!(matches!(enter(&other, "nightly", request(2)), Answer::Held(_)));
 }
