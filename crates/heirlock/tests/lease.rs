@@ -125,3 +125,36 @@ fn threads_wait_without_a_runtime() {
     assert_eq!(lease.release_blocking().unwrap(), Released::InTime);
     drop(locks.lock("k").timeout(Duration::ZERO).blocking().unwrap());
 }
+
+#[tokio::test]
+async fn a_late_enter_of_a_refused_call_leaves_nothing() {
+    let store = Faulty::new(MemoryStore::new());
+    let locks = Locks::new(store.clone()).await.unwrap();
+    let slot = Locks::new(store.store().clone()).await.unwrap().lock("k").slots(3).await.unwrap();
+    // The first request is under way while the retry is refused: the key is in use in another mode.
+    store.next(Point::Enter, [Fault::ArriveLate(MS(200))]);
+    assert!(locks.lock("k").await.unwrap_err().is_invalid());
+    slot.release().await.unwrap();
+    assert_eq!(store.counts().late, 0);
+    while store.counts().late == 0 {
+        tokio::time::sleep(MS(1)).await;
+    }
+    assert!(locks.list("").await.unwrap().is_empty(), "the late request is granted a lock that nobody has");
+}
+
+#[tokio::test]
+async fn a_loss_is_told_in_time_while_many_requests_hang() {
+    let store = Faulty::new(MemoryStore::new());
+    let locks = Locks::new(store.clone()).await.unwrap();
+    let mut others = Vec::new();
+    for at in 0..300 {
+        others.push(locks.lock(format!("other {at}")).await.unwrap());
+    }
+    let lease = locks.lock("k").ttl(MS(700)).await.unwrap();
+    store.cut_off();
+    drop(others);
+    let end = std::time::Instant::now() + lease.remaining();
+    assert_eq!(lease.lost().await, LostReason::Expired);
+    let late = end.elapsed();
+    assert!(late < MS(250), "{late:?} late");
+}
