@@ -158,3 +158,15 @@ async fn a_loss_is_told_in_time_while_many_requests_hang() {
     let late = end.elapsed();
     assert!(late < MS(250), "{late:?} late");
 }
+
+#[tokio::test]
+async fn a_timeout_tells_the_store_once() {
+    let store = Faulty::new(MemoryStore::new());
+    let locks = Locks::new(store.clone()).await.unwrap();
+    let lease = locks.lock("k").await.unwrap();
+    store.always(Point::Leave, Fault::SlowReply(MS(50)));
+    assert!(locks.lock("k").timeout(MS(20)).await.unwrap_err().is_timeout());
+    assert_eq!(lease.release().await.unwrap(), Released::InTime);
+    locks.close().await;
+    assert_eq!(store.counts().leaves, 2, "one of the waiter, one of the holder");
+}

@@ -217,6 +217,11 @@ impl Entry {
     /// Its owner gives it up, or it must not be kept: the store is told at `when`.
     pub(crate) fn withdraw(&mut self, when: Moment) {
         self.vital.give_up();
+        if self.phase == Phase::Leaving {
+            // The store is being told already; only who tells it next, and when, may change.
+            self.next = when;
+            return;
+        }
         self.phase = Phase::Leaving;
         self.next = when;
         self.failures = 0;
