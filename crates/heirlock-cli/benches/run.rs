@@ -22,9 +22,11 @@ fn main() {
         assert!(command.stdout(Stdio::null()).status().unwrap().success());
         start.elapsed().as_secs_f64() * 1e3
     };
-    let mut ours = || once(Command::new(heirlock).args(["run", "--store", &store, "x", "--", "true"]));
-    let mut theirs = || once(Command::new("flock").arg(&file).arg("true"));
-    (ours(), theirs());
+    let ours = || once(Command::new(heirlock).args(["run", "--store", &store, "x", "--", "true"]));
+    let theirs = || once(Command::new("flock").arg(&file).arg("true"));
+    // Warm.
+    ours();
+    theirs();
     let (mut a, mut b) = (Vec::new(), Vec::new());
     for _ in 0..TIMES {
         a.push(ours());
@@ -41,6 +43,13 @@ fn main() {
     });
     #[allow(clippy::cast_precision_loss)]
     let size = std::fs::metadata(heirlock).unwrap().len() as f64 / 1e6;
-    report.add(Figure { what: "the stripped binary".into(), ours: format!("{size:.2} MB"), peer: "-".into(), measured: size, aim: 12.0, unit: " MB" });
+    report.add(Figure {
+        what: "the stripped binary".into(),
+        ours: format!("{size:.2} MB"),
+        peer: "-".into(),
+        measured: size,
+        aim: 12.0,
+        unit: " MB",
+    });
     report.finish();
 }

@@ -149,9 +149,17 @@ fn shared_holders_and_slots_stand_beside_each_other() {
 #[test]
 fn a_lost_lock_ends_the_command() {
     let place = Place::new();
-    let mut running =
-        Running::start(&mut place.heirlock(&["run", "--ttl", "3", "a", "--", "sh", "-c", "trap '' TERM; echo held; while :; do sleep 1; done"]))
-            .wait_for_line("held");
+    let mut running = Running::start(&mut place.heirlock(&[
+        "run",
+        "--ttl",
+        "3",
+        "a",
+        "--",
+        "sh",
+        "-c",
+        "trap '' TERM; echo held; while :; do sleep 1; done",
+    ]))
+    .wait_for_line("held");
     std::fs::remove_file(place.path("locks.db")).unwrap();
     let start = Instant::now();
     assert_eq!(running.child.wait().unwrap().code(), Some(79));

@@ -56,7 +56,14 @@ fn bad_words_are_refused_with_one_line() {
 #[test]
 fn a_bad_store_is_refused_without_its_password() {
     let place = Place::new();
-    for url in ["redis://app:hunter2@127.0.0.1:1/0", "hunter2", "postgres://u:hunter2@h/db?password=hunter2", "memory:", "sqlite:", "sqlite:/x?mode=9"] {
+    for url in [
+        "redis://app:hunter2@127.0.0.1:1/0",
+        "hunter2",
+        "postgres://u:hunter2@h/db?password=hunter2",
+        "memory:",
+        "sqlite:",
+        "sqlite:/x?mode=9",
+    ] {
         let text = refused(&place, &["run", "--store", url, "a", "true"]);
         assert!(!text.contains("hunter2"), "{text}");
         refused(&place, &["ls", "--store", url]);

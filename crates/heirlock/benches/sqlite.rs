@@ -144,8 +144,22 @@ fn hand_over(report: &mut Report) {
     }
     let (middle, p99) = (median(&mut times), quantile(&mut times, 0.99));
     let show = |ms: f64| format!("{ms:.3} ms");
-    report.add(Figure { what: "hand-over between processes, median".into(), ours: show(middle), peer: "-".into(), measured: middle, aim: 0.5, unit: " ms" });
-    report.add(Figure { what: "hand-over between processes, p99".into(), ours: show(p99), peer: "-".into(), measured: p99, aim: 5.0, unit: " ms" });
+    report.add(Figure {
+        what: "hand-over between processes, median".into(),
+        ours: show(middle),
+        peer: "-".into(),
+        measured: middle,
+        aim: 0.5,
+        unit: " ms",
+    });
+    report.add(Figure {
+        what: "hand-over between processes, p99".into(),
+        ours: show(p99),
+        peer: "-".into(),
+        measured: p99,
+        aim: 5.0,
+        unit: " ms",
+    });
 }
 
 /// What a hundred processes that wait for one key cost together.

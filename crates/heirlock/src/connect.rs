@@ -63,7 +63,8 @@ async fn open_sqlite(url: &Url<'_>) -> Result<Arc<dyn Store>> {
     let mut options = crate::store::SqliteStore::options();
     if let Some(mode) = url.parameter("mode") {
         let bits = u32::from_str_radix(mode, 8);
-        options = options.mode(bits.map_err(|_| Error::new(Kind::Invalid, format!("mode={mode} is no file mode: give something like mode=0660")))?);
+        options = options
+            .mode(bits.map_err(|_| Error::new(Kind::Invalid, format!("mode={mode} is no file mode: give something like mode=0660")))?);
     }
     if let Some(prefix) = url.parameter("prefix") {
         options = options.prefix(prefix);

@@ -267,7 +267,7 @@ fn run(cases: u32, absent: &[&str], replay: impl Fn(usize, &[Event], &mut Met) -
 
 #[test]
 fn the_ledger_does_as_the_naive_one() {
-    run(150, &[], |flavour, events, met| {
+    run(600, &[], |flavour, events, met| {
         let mut history = History::default();
         for event in events {
             let instants = history.naive.instants();
@@ -290,7 +290,7 @@ fn the_ledger_does_as_the_naive_one() {
 #[test]
 fn the_ledger_without_instants_does_as_the_naive_one() {
     // The cap of a hold is then its owner's business: the key of the dead names no reason.
-    run(100, &["max_hold"], |flavour, events, met| {
+    run(400, &["max_hold"], |flavour, events, met| {
         let mut history = History::default();
         for event in events {
             let mortal = history.naive.mortal();

@@ -55,13 +55,15 @@ impl Report {
                 json,
                 "{comma}\n  {{\"what\": {what:?}, \"ours\": {ours:?}, \"baseline\": {peer:?}, \"measured\": {measured:.4}, \"aim\": {aim}, \"unit\": {unit:?}, \"met\": {met}}}"
             );
-            let _ = writeln!(rows, "| {what} | {ours} | {peer} | {measured:.2}{unit} | {aim}{unit} | {} |", if met { "met" } else { "missed" });
+            let _ =
+                writeln!(rows, "| {what} | {ours} | {peer} | {measured:.2}{unit} | {aim}{unit} | {} |", if met { "met" } else { "missed" });
         }
         json.push_str("\n]\n");
         let folder = target().join("bench");
         std::fs::create_dir_all(&folder).expect("target/bench can be made");
         std::fs::write(folder.join(format!("{}.json", self.name)), json).expect("the figures can be written");
-        std::fs::write(folder.join(format!("{}.md", self.name)), format!("## {}\n\n{rows}\n", self.name)).expect("the figures can be written");
+        std::fs::write(folder.join(format!("{}.md", self.name)), format!("## {}\n\n{rows}\n", self.name))
+            .expect("the figures can be written");
     }
 }
 

@@ -161,6 +161,11 @@ impl<'c> Engine<'c> {
         }
     }
 
+    /// Reads something outside of any transaction.
+    pub(super) fn read<T>(&mut self, gave_up: GaveUp<'_>, mut query: impl FnMut(&mut Statements<'c>) -> rusqlite::Result<T>) -> Result<T> {
+        Patience::new(gave_up).busy(&self.outside.path, || query(&mut self.sql))
+    }
+
     /// One verb on one key, and what it tells others.
     pub(super) fn step<T>(
         &mut self,
@@ -256,10 +261,6 @@ impl<'c> Engine<'c> {
         if let (Some(notices), false) = (&self.outside.notices, told.is_empty()) {
             notices.tell(name, told);
         }
-    }
-
-    pub(super) fn sql(&mut self) -> &mut Statements<'c> {
-        &mut self.sql
     }
 }
 

@@ -2,15 +2,18 @@
 
 use std::time::{Duration, Instant};
 
+use super::columns::instant;
 use super::engine::{Engine, PAGE, ledger_now};
 use super::rows::KeyRows;
-use super::sql::Sql;
+use super::sql::{Sql, Statements};
 use crate::Result;
 use crate::lease::ledger::{self, TOMBSTONE_MS};
 use crate::lease::{Rows, State, Ticket};
 
 /// How often unused keys are looked for, by whichever process comes to it first.
 pub(super) const EVERY: Duration = Duration::from_secs(60);
+/// A sweep that another process did so shortly before, in milliseconds, need not be done again.
+const RECENTLY_MS: i64 = 30_000;
 /// How long after one page of them the next.
 const PAGE_PAUSE: Duration = Duration::from_millis(20);
 
@@ -35,29 +38,22 @@ impl Engine<'_> {
     ///
     /// All that must outlive a key is that its fences grow; so before it goes, the floor of all new keys is raised to its last fence.
     pub(super) fn sweep(&mut self) -> Result<bool> {
-        let path = self.outside.path.clone();
-        let failed = |cause| super::trouble::explain(&path, cause);
         let after = std::mem::take(&mut self.outside.swept_to);
-        let now = self.outside.clock.now().mono_ms;
+        let now = instant(self.outside.clock.now().mono_ms);
         // Looked for outside of any transaction: many keys may have to be passed over, and nobody shall wait for that.
-        let sql = self.sql();
-        if after.is_empty() {
-            let swept: i64 = sql.get(Sql::SweptAt).and_then(|query| query.query_one((), |row| row.get(0))).map_err(failed)?;
-            let fresh = u64::try_from(EVERY.as_millis()).unwrap_or(u64::MAX) / 2;
-            if swept > 0 && now < swept.cast_unsigned().saturating_add(fresh) {
-                return Ok(false);
+        let names: Vec<String> = self.read(&|| true, |sql| {
+            let swept: i64 = sql.get(Sql::SweptAt)?.query_one((), |row| row.get(0))?;
+            if after.is_empty() && swept > 0 && now < swept.saturating_add(RECENTLY_MS) {
+                return Ok(Vec::new());
             }
-        }
-        let names: Vec<String> = sql
-            .get(Sql::Unused)
-            .and_then(|query| query.query_map((&after, super::columns::instant(now), PAGE), |row| row.get(0))?.collect())
-            .map_err(failed)?;
+            sql.get(Sql::Unused)?.query_map((&after, now, PAGE), |row| row.get(0))?.collect()
+        })?;
         if names.is_empty() {
             return Ok(false);
         }
         // Whoever finds the file busy leaves it to the others.
         let told = self.transaction(&|| true, |sql, time| {
-            sql.get(Sql::NoteSweep)?.execute([super::columns::instant(time.mono_ms)])?;
+            sql.get(Sql::NoteSweep)?.execute([instant(time.mono_ms)])?;
             let mut told = Vec::new();
             for name in &names {
                 let mut rows = KeyRows::load(sql, name)?;
@@ -86,9 +82,8 @@ impl Engine<'_> {
     /// A reboot frees nothing: what the holders guarded may still be under way elsewhere (a job on another machine, say), and how long the
     /// machine was off is not known.
     pub(super) fn rebase(&mut self, boot: &str) -> Result<()> {
-        let path = self.outside.path.clone();
-        let boot_of = |sql: &mut super::sql::Statements<'_>| sql.get(Sql::Boot)?.query_one((), |row| row.get::<_, String>(0));
-        if boot_of(self.sql()).map_err(|cause| super::trouble::explain(&path, cause))? == boot {
+        let boot_of = |sql: &mut Statements<'_>| sql.get(Sql::Boot)?.query_one((), |row| row.get::<_, String>(0));
+        if self.read(&|| false, boot_of)? == boot {
             return Ok(());
         }
         self.transaction(&|| false, |sql, time| {

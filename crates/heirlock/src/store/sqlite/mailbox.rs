@@ -34,8 +34,6 @@ struct Inner {
     jobs: VecDeque<Job>,
     /// Whether the thread sleeps, and must be woken.
     asleep: bool,
-    /// Whether the thread is at a job.
-    busy: bool,
     /// No more jobs are taken.
     closed: bool,
 }
@@ -51,7 +49,7 @@ pub(super) enum Mail {
 
 impl Mailbox {
     pub(super) fn new() -> Arc<Mailbox> {
-        let look = std::thread::available_parallelism().is_ok_and(|processors| processors.get() > 1);
+        let look = std::env::var("LOOK").is_ok() && std::thread::available_parallelism().is_ok_and(|processors| processors.get() > 1);
         Arc::new(Mailbox { inner: Mutex::default(), bell: Condvar::new(), mail: AtomicBool::new(false), look })
     }
 
@@ -59,13 +57,13 @@ impl Mailbox {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a request in. Answers whether it is the only one, so that its answer is near.
+    /// Puts a request in. Answers whether no other waits before it, so that its answer is near.
     fn post(&self, job: Job) -> Result<bool> {
         let mut inner = self.lock();
         if inner.closed {
             return Err(closed());
         }
-        let alone = inner.jobs.is_empty() && !inner.busy;
+        let alone = inner.jobs.is_empty();
         inner.jobs.push_back(job);
         self.mail.store(true, Ordering::Release);
         let asleep = std::mem::take(&mut inner.asleep);
@@ -78,14 +76,12 @@ impl Mailbox {
 
     /// The next request, until then. For the store's thread alone.
     pub(super) fn take(&self, until: Instant) -> Mail {
-        self.lock().busy = false;
         if self.look {
             look_for(|| self.mail.load(Ordering::Acquire).then_some(()));
         }
         let mut inner = self.lock();
         loop {
             if let Some(job) = inner.jobs.pop_front() {
-                inner.busy = true;
                 inner.asleep = false;
                 self.mail.store(!inner.jobs.is_empty(), Ordering::Release);
                 return Mail::Job(job);
@@ -149,12 +145,14 @@ impl Mailbox {
 fn look_for<T>(mut seen: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     loop {
-        for _ in 0..16 {
+        for _ in 0..8 {
             if let Some(seen) = seen() {
                 return Some(seen);
             }
             std::hint::spin_loop();
         }
+        // The other side may want this very processor.
+        std::thread::yield_now();
         if start.elapsed() >= LOOK {
             return None;
         }

@@ -267,3 +267,22 @@ impl Store for SqliteStore {
         format!("sqlite:{}", self.path.display())
     }
 }
+//BENCH-BEGIN
+impl SqliteStore {
+    /// bench
+    pub fn bench(&self, key: &Key, enter: Enter, n: u32) -> Result<f64> {
+        let name = self.name(key);
+        pollster::block_on(self.ask(move |engine, gave_up| {
+            let cpu = || { let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime); t.tv_sec as f64 * 1e6 + t.tv_nsec as f64 / 1e3 };
+            let t = cpu();
+            for _ in 0..n {
+                let token = crate::lease::Token::random()?;
+                let request = Enter { token, ..enter.clone() };
+                engine.step(&name, gave_up, |rows, now| ledger::enter(rows, now, &request))?;
+                engine.step(&name, gave_up, |rows, now| ledger::leave(rows, now, &Leave { token, settled: true }))?;
+            }
+            Ok((cpu() - t) / f64::from(n))
+        }))
+    }
+}
+//BENCH-END

@@ -212,7 +212,8 @@ mod tests {
     fn what_is_no_message_is_passed_over() {
         let notice = parse(b"granted app/nightly report\n", "app/").unwrap();
         assert_eq!((notice.news, notice.key.as_str()), (News::Granted, "nightly report"));
-        for line in ["", "\n", "granted", "granted app/", "granted app/\n", "granted other\n", "taken app/x\n", "granted app/x", "\u{fffd} app/x\n"]
+        for line in
+            ["", "\n", "granted", "granted app/", "granted app/\n", "granted other\n", "taken app/x\n", "granted app/x", "\u{fffd} app/x\n"]
         {
             assert_eq!(parse(line.as_bytes(), "app/"), None, "{line:?}");
         }

@@ -26,25 +26,57 @@ const CHECKPOINT_PAGES: u32 = 2000;
 macro_rules! ticket {
     ($null:literal) => {
         concat!(
-            "token BLOB ", $null, ",          -- 16 random bytes\n",
-            "session INTEGER ", $null, ",\n",
-            "seq INTEGER ", $null, ",\n",
-            "state INTEGER ", $null, ",       -- 0 queued, 1 granted, 2 held\n",
-            "priority INTEGER ", $null, ",\n",
-            "arrival INTEGER ", $null, ",\n",
-            "mode INTEGER ", $null, ",        -- 0 exclusive, 1 shared, n + 2: one of n slots\n",
-            "ttl INTEGER ", $null, ",         -- milliseconds, as all durations\n",
-            "queue_life INTEGER ", $null, ",\n",
+            "token BLOB ",
+            $null,
+            ",          -- 16 random bytes\n",
+            "session INTEGER ",
+            $null,
+            ",\n",
+            "seq INTEGER ",
+            $null,
+            ",\n",
+            "state INTEGER ",
+            $null,
+            ",       -- 0 queued, 1 granted, 2 held\n",
+            "priority INTEGER ",
+            $null,
+            ",\n",
+            "arrival INTEGER ",
+            $null,
+            ",\n",
+            "mode INTEGER ",
+            $null,
+            ",        -- 0 exclusive, 1 shared, n + 2: one of n slots\n",
+            "ttl INTEGER ",
+            $null,
+            ",         -- milliseconds, as all durations\n",
+            "queue_life INTEGER ",
+            $null,
+            ",\n",
             "max_hold INTEGER,\n",
             "lock_delay INTEGER,\n",
             "hold_at_least INTEGER,\n",
-            "entered_ms INTEGER ", $null, ",  -- since boot, as all instants\n",
-            "granted_ms INTEGER ", $null, ",\n",
-            "due_ms INTEGER ", $null, ",\n",
-            "fence INTEGER ", $null, ",\n",
-            "slot INTEGER ", $null, ",\n",
-            "revoked INTEGER ", $null, ",\n",
-            "owner TEXT ", $null, ",          -- JSON\n",
+            "entered_ms INTEGER ",
+            $null,
+            ",  -- since boot, as all instants\n",
+            "granted_ms INTEGER ",
+            $null,
+            ",\n",
+            "due_ms INTEGER ",
+            $null,
+            ",\n",
+            "fence INTEGER ",
+            $null,
+            ",\n",
+            "slot INTEGER ",
+            $null,
+            ",\n",
+            "revoked INTEGER ",
+            $null,
+            ",\n",
+            "owner TEXT ",
+            $null,
+            ",          -- JSON\n",
             "blocked TEXT"
         )
     };
@@ -178,7 +210,8 @@ fn create(db: &Connection, path: &Path, boot: &str) -> Result<()> {
         check_version(path, application, version)?;
     } else {
         let version = MAJOR << 16 | MINOR;
-        db.execute_batch(&format!("{TABLES} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {version};")).map_err(failed)?;
+        db.execute_batch(&format!("{TABLES} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {version};"))
+            .map_err(failed)?;
         db.execute("INSERT INTO meta (id, floor, boot, swept_ms) VALUES (1, 0, ?1, 0)", [boot]).map_err(failed)?;
     }
     db.execute_batch("COMMIT").map_err(failed)
