@@ -122,6 +122,55 @@ fn threads_wait_without_a_runtime() {
     assert!(error.is_timeout(), "{error}");
     let error = locks.lock("k").timeout(Duration::ZERO).blocking().unwrap_err();
     assert!(error.is_timeout(), "{error}");
+    // The one that ran out of time is withdrawn in the background: it must not be handed the key.
+    while !pollster::block_on(locks.inspect("k")).unwrap().queue.is_empty() {
+        std::thread::yield_now();
+    }
     assert_eq!(lease.release_blocking().unwrap(), Released::InTime);
     drop(locks.lock("k").timeout(Duration::ZERO).blocking().unwrap());
+}
+
+#[tokio::test]
+async fn a_late_enter_of_a_refused_call_leaves_nothing() {
+    let store = Faulty::new(MemoryStore::new());
+    let locks = Locks::new(store.clone()).await.unwrap();
+    let slot = Locks::new(store.store().clone()).await.unwrap().lock("k").slots(3).await.unwrap();
+    // The first request is under way while the retry is refused: the key is in use in another mode.
+    store.next(Point::Enter, [Fault::ArriveLate(MS(200))]);
+    assert!(locks.lock("k").await.unwrap_err().is_invalid());
+    slot.release().await.unwrap();
+    assert_eq!(store.counts().late, 0);
+    while store.counts().late == 0 {
+        tokio::time::sleep(MS(1)).await;
+    }
+    assert!(locks.list("").await.unwrap().is_empty(), "the late request is granted a lock that nobody has");
+}
+
+#[tokio::test]
+async fn a_loss_is_told_in_time_while_many_requests_hang() {
+    let store = Faulty::new(MemoryStore::new());
+    let locks = Locks::new(store.clone()).await.unwrap();
+    let mut others = Vec::new();
+    for at in 0..300 {
+        others.push(locks.lock(format!("other {at}")).await.unwrap());
+    }
+    let lease = locks.lock("k").ttl(MS(700)).await.unwrap();
+    store.cut_off();
+    drop(others);
+    let end = std::time::Instant::now() + lease.remaining();
+    assert_eq!(lease.lost().await, LostReason::Expired);
+    let late = end.elapsed();
+    assert!(late < MS(250), "{late:?} late");
+}
+
+#[tokio::test]
+async fn a_timeout_tells_the_store_once() {
+    let store = Faulty::new(MemoryStore::new());
+    let locks = Locks::new(store.clone()).await.unwrap();
+    let lease = locks.lock("k").await.unwrap();
+    store.always(Point::Leave, Fault::SlowReply(MS(50)));
+    assert!(locks.lock("k").timeout(MS(20)).await.unwrap_err().is_timeout());
+    assert_eq!(lease.release().await.unwrap(), Released::InTime);
+    locks.close().await;
+    assert_eq!(store.counts().leaves, 2, "one of the waiter, one of the holder");
 }

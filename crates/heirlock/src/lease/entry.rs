@@ -162,6 +162,11 @@ impl Entry {
         request.into_iter().chain(bound).min().unwrap_or(Moment::from_nanos(u64::MAX))
     }
 
+    /// No request can be sent before then.
+    pub(crate) fn put_off(&mut self, until: Moment) {
+        self.next = self.next.max(until);
+    }
+
     /// Whether a request is due now.
     pub(crate) fn wants_request(&self, now: Moment) -> bool {
         self.in_flight.is_none() && self.next <= now
@@ -212,6 +217,11 @@ impl Entry {
     /// Its owner gives it up, or it must not be kept: the store is told at `when`.
     pub(crate) fn withdraw(&mut self, when: Moment) {
         self.vital.give_up();
+        if self.phase == Phase::Leaving {
+            // The store is being told already; only who tells it next, and when, may change.
+            self.next = when;
+            return;
+        }
         self.phase = Phase::Leaving;
         self.next = when;
         self.failures = 0;
@@ -253,10 +263,11 @@ impl Entry {
                 self.refused(Verdict::Refused(Error::new(kind, who)))
             }
             Answer::Gone(reason) => self.gone(reason, now),
+            // Leaves no tombstone.
             Answer::Mismatch { slots } => {
                 let how = if slots == 0 { "without slots".to_owned() } else { format!("with {slots} slots") };
                 let what = format!("{} is in use {how}: ask for it in the same way, or wait until it is free", self.ask.key);
-                self.refused(Verdict::Refused(Error::new(Kind::Invalid, what)))
+                self.refused_unknown(Verdict::Refused(Error::new(Kind::Invalid, what)), now)
             }
         };
         if again {
@@ -305,7 +316,7 @@ impl Entry {
         }
         let key = &self.ask.key;
         self.refused(match reason {
-            Reason::Unknown => Verdict::Forgotten,
+            Reason::Unknown => return self.refused_unknown(Verdict::Forgotten, now),
             Reason::Evicted => Verdict::Refused(Error::new(Kind::Evicted, format!("an operator took {key} away before it was claimed"))),
             _ => Verdict::Refused(Error::new(
                 Kind::Lost,
@@ -318,6 +329,16 @@ impl Entry {
     fn refused(&mut self, verdict: Verdict) -> Effect {
         self.phase = Phase::Leaving;
         Effect::over(self.vital.refuse(verdict))
+    }
+
+    /// It will not hold, and the store knows nothing of it: an `enter` that may still arrive would be taken for a new one, so it is withdrawn.
+    fn refused_unknown(&mut self, verdict: Verdict, now: Moment) -> Effect {
+        if self.open_enters == 0 {
+            return self.refused(verdict);
+        }
+        let wakers = self.vital.refuse(verdict);
+        self.withdraw(now);
+        Effect::wake(wakers)
     }
 
     fn failed(&mut self, error: Error, now: Moment) -> Effect {

@@ -99,7 +99,7 @@ impl Keeper {
             self.send(work);
             if !self.poll() {
                 let until = self.flights.iter().map(|flight| flight.limit).chain(self.ending_by).min();
-                self.session.sleep(until, full);
+                self.session.sleep(until);
             }
         }
     }

@@ -17,6 +17,8 @@ use crate::{Error, Kind, Result};
 
 /// The longest nap of the keeper while something is held: a thread's timed wait does not count suspend, the clock does.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
+/// How long a request waits before it is looked at again, when too many are under way.
+const CROWDED: Duration = Duration::from_millis(10);
 
 pub(crate) struct Session {
     pub(crate) store: Arc<dyn Store>,
@@ -224,7 +226,7 @@ impl Session {
 
     // The keeper's side.
 
-    /// Lets run out what has run out, and collects the requests that are due, at most so many.
+    /// Lets run out what has run out, and collects the requests that are due, at most so many; with none, they are put off.
     pub(crate) fn collect(&self, most: usize) -> Work {
         let now = self.clock.now();
         let mut work = Work::default();
@@ -236,7 +238,10 @@ impl Session {
         for token in due {
             let Some(entry) = table.entries.get_mut(&token) else { continue };
             let effect = entry.tick(now);
-            if !effect.over && entry.wants_request(now) && work.requests.len() < most {
+            if most == 0 && entry.wants_request(now) {
+                // Off the agenda for a moment, so that what must not wait, the end of a validity, is seen behind it.
+                entry.put_off(now + CROWDED);
+            } else if !effect.over && entry.wants_request(now) && work.requests.len() < most {
                 let limit = entry.ask.request_limit();
                 let (request, sent) = entry.request(now);
                 entry.fly(sent);
@@ -252,13 +257,13 @@ impl Session {
         work
     }
 
-    /// Sleeps until somebody rings, or until the next thing is due, at the latest at `until`. While `full`, what is due must wait.
-    pub(crate) fn sleep(&self, until: Option<Moment>, full: bool) {
+    /// Sleeps until somebody rings, or until the next thing is due, at the latest at `until`.
+    pub(crate) fn sleep(&self, until: Option<Moment>) {
         let mut table = lock(&self.table);
         if table.rung {
             return;
         }
-        let first = table.agenda.first().filter(|_| !full).map(|(due, _)| *due);
+        let first = table.agenda.first().map(|(due, _)| *due);
         let wake_at = first.into_iter().chain(until).min().unwrap_or(Moment::from_nanos(u64::MAX));
         table.nap = Some(wake_at);
         let nap = self.clock.sleep_for(wake_at);
