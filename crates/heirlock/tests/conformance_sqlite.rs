@@ -1,6 +1,6 @@
 //! The conformance suite over the SQLite store.
 #![cfg(all(feature = "conformance", feature = "sqlite"))]
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 use std::path::PathBuf;
 use std::process::Command;
