@@ -3,11 +3,12 @@
 //! It polls the store's futures itself, so it needs no runtime. Requests go out in chunks; each has its own time limit, after which its outcome
 //! is unknown and the ticket is asked about again.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
+use std::thread::Thread;
+use std::time::{Duration, Instant};
 
 use super::entry::{Request, Sent};
 use super::key::Key;
@@ -23,6 +24,8 @@ const CHUNK: usize = 256;
 const FLIGHTS: usize = 256;
 /// How long an ended session may take to say its last words.
 const FAREWELL: Duration = Duration::from_secs(5);
+/// How long the store may take over the very last of them.
+const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// Starts the keeper's thread.
 pub(crate) fn start(session: &Arc<Session>) -> Result<()> {
@@ -216,10 +219,27 @@ impl Keeper {
     }
 }
 
-/// The session's last word. The store may hang here too: nobody waits for it.
+/// The session's last word, so that the store forgets where its hints went. A store that hangs here is left alone after a moment.
 fn farewell(goodbye: impl Future<Output = Result<()>>) {
-    let mut goodbye = Box::pin(goodbye);
-    if let Poll::Ready(Err(error)) = goodbye.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-        tracing::debug!(error = %error.chain(), "the store did not take the session's goodbye");
+    let mut goodbye = pin!(goodbye);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let by = Instant::now() + LAST_WORD;
+    loop {
+        match goodbye.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(Ok(())) => return,
+            Poll::Ready(Err(error)) => return tracing::debug!(error = %error.chain(), "the store did not take the session's goodbye"),
+            Poll::Pending if Instant::now() >= by => return,
+            // A wake before this is kept: the thread does not sleep then.
+            Poll::Pending => std::thread::park_timeout(by.saturating_duration_since(Instant::now())),
+        }
+    }
+}
+
+/// Wakes a thread that parks.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
 }

@@ -125,6 +125,6 @@ impl Locks {
     pub async fn close(self) {
         self.0.session.close();
         self.0.session.end();
-        poll_fn(|cx| if self.0.session.poll_empty(cx.waker().clone()) { Poll::Ready(()) } else { Poll::Pending }).await;
+        poll_fn(|cx| if self.0.session.poll_ended(cx.waker().clone()) { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 }

@@ -251,9 +251,8 @@ impl Session {
         }
         work.ending = table.ending;
         work.is_empty = table.entries.is_empty();
-        let enders = if work.is_empty { std::mem::take(&mut table.enders) } else { Vec::new() };
         drop(table);
-        wakers.into_iter().chain(enders).for_each(Waker::wake);
+        wakers.into_iter().for_each(Waker::wake);
         work
     }
 
@@ -311,10 +310,10 @@ impl Session {
         self.ring();
     }
 
-    /// Whether nothing of this session is left to be told to the store; if something is, the waker is woken when it is done.
-    pub(crate) fn poll_empty(&self, waker: Waker) -> bool {
+    /// Whether the keeper has ended, and with it all that was to be told to the store; if not, the waker is woken then.
+    pub(crate) fn poll_ended(&self, waker: Waker) -> bool {
         let mut table = lock(&self.table);
-        if table.entries.is_empty() || table.ended {
+        if table.ended {
             return true;
         }
         table.enders.push(waker);
