@@ -79,6 +79,15 @@ impl Running {
         self
     }
 
+    /// Waits for its end; what it said is read meanwhile.
+    pub fn finish(mut self) -> Output {
+        use std::io::Read;
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        self.child.stdout.take().map(|mut pipe| pipe.read_to_end(&mut stdout));
+        self.child.stderr.take().map(|mut pipe| pipe.read_to_end(&mut stderr));
+        Output { status: self.child.wait().unwrap(), stdout, stderr }
+    }
+
     pub fn pid(&self) -> i32 {
         i32::try_from(self.child.id()).unwrap()
     }
