@@ -27,7 +27,7 @@ fn a_wait_says_for_whom_on_a_terminal_only() {
     // The line comes after a moment, and is renewed each second; the holder goes when it has been seen.
     let mut screen = shown.stdout.take().unwrap();
     let mut text = String::new();
-    let expected = format!("waiting for nightly, 2nd of 2, held by {}@", user());
+    let expected = format!("waiting for nightly, 2nd of 2, held by {}@", common::user());
     while !(text.contains(&expected) && text.contains(&format!(" pid {} for ", holder.pid()))) {
         let mut bytes = [0; 256];
         let read = screen.read(&mut bytes).unwrap();
@@ -42,10 +42,6 @@ fn a_wait_says_for_whom_on_a_terminal_only() {
     let output = silent.finish();
     assert!(output.status.success());
     assert_eq!(common::stderr(&output), "");
-}
-
-fn user() -> String {
-    String::from_utf8(Command::new("id").arg("-un").output().unwrap().stdout).unwrap().trim().to_owned()
 }
 
 #[test]

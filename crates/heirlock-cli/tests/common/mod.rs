@@ -119,3 +119,8 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
+
+/// Under whose name heirlock shows us.
+pub fn user() -> String {
+    String::from_utf8(Command::new("id").arg("-un").output().unwrap().stdout).unwrap().trim().to_owned()
+}
