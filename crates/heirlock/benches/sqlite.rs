@@ -140,7 +140,7 @@ fn hand_over(report: &mut Report) {
         std::thread::sleep(Duration::from_millis(2));
         peers[holder].ask("release");
         let (released, acquired) = (peers[holder].answer(), peers[waiter].answer());
-        times.push((acquired.saturating_sub(released)) as f64 / 1e6);
+        times.push(Duration::from_nanos(acquired.saturating_sub(released)).as_secs_f64() * 1e3);
     }
     let (middle, p99) = (median(&mut times), quantile(&mut times, 0.99));
     let show = |ms: f64| format!("{ms:.3} ms");
@@ -169,7 +169,9 @@ fn waiting(report: &mut Report) {
     let locks = block_on(Locks::connect(&url)).unwrap();
     let lease = locks.lock_blocking("k").unwrap();
     let mut peers: Vec<Peer> = (0..100).map(|_| Peer::start(&url)).collect();
-    peers.iter_mut().for_each(|peer| peer.ask("lock"));
+    for peer in &mut peers {
+        peer.ask("lock");
+    }
     while block_on(locks.inspect("k")).unwrap().queue.len() < 100 {
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -9,6 +9,7 @@ use rusqlite::Connection;
 
 use super::file::Claim;
 use super::idle;
+use super::log::Log;
 use super::mailbox::{Job, Mail, Mailbox};
 use super::notify::Notices;
 use super::rows::KeyRows;
@@ -47,11 +48,11 @@ pub(super) fn run(mailbox: &Arc<Mailbox>, mut outside: Outside, opened: oneshot:
     let mut at_hand = None;
     loop {
         match open(&mut outside) {
-            Ok((db, claim)) => {
+            Ok((db, mut log, claim)) => {
                 if let Some(opened) = opened.take() {
                     let _ = opened.send(Ok(()));
                 }
-                at_hand = serve(&db, &claim, &mut outside, mailbox, at_hand);
+                at_hand = serve(&db, &mut log, &claim, &mut outside, mailbox, at_hand);
                 // The claim outlives the connection.
                 drop(db);
                 drop(claim);
@@ -87,10 +88,10 @@ impl Drop for End<'_> {
     }
 }
 
-fn open(outside: &mut Outside) -> Result<(Connection, Claim)> {
+fn open(outside: &mut Outside) -> Result<(Connection, Log, Claim)> {
     let boot = outside.clock.boot_id();
     let claim = Claim::of(&outside.path, outside.mode)?;
-    let db = schema::connect(&claim.path, &boot, &mut Patience::new(&|| false))?;
+    let mut db = schema::connect(&claim.path, &boot, &mut Patience::new(&|| false))?;
     if !claim.stands(&outside.path) {
         return Err(Error::new(Kind::Unreachable, format!("{} was replaced while it was opened", outside.path.display())));
     }
@@ -99,11 +100,12 @@ fn open(outside: &mut Outside) -> Result<(Connection, Claim)> {
         outside.notices = Some(Notices::beside(&claim.path, outside.mode, Arc::clone(&outside.prefix)));
     }
     Engine { sql: Statements::new(&db), outside, broken: false }.rebase(&boot)?;
-    Ok((db, claim))
+    let log = Log::of(&mut db).map_err(|cause| explain(&outside.path, cause))?;
+    Ok((db, log, claim))
 }
 
 /// Does requests, until the store is closed or the file at its path is another one: then the request at hand needs a new connection.
-fn serve(db: &Connection, claim: &Claim, outside: &mut Outside, mailbox: &Mailbox, mut at_hand: Option<Job>) -> Option<Job> {
+fn serve(db: &Connection, log: &mut Log, claim: &Claim, outside: &mut Outside, mailbox: &Mailbox, mut at_hand: Option<Job>) -> Option<Job> {
     let mut engine = Engine { sql: Statements::new(db), outside, broken: false };
     loop {
         let job = match at_hand.take() {
@@ -126,6 +128,7 @@ fn serve(db: &Connection, claim: &Claim, outside: &mut Outside, mailbox: &Mailbo
             return Some(job);
         }
         job(Ok(&mut engine));
+        log.write_back(db);
     }
 }
 
@@ -149,7 +152,7 @@ impl<'c> Engine<'c> {
         Patience::new(gave_up).busy(path, || begin.raw_execute())?;
         // Not before: whoever waited for the file for a second would act on a time that others have left behind.
         let now = self.outside.clock.now();
-        // TODO(part D): the boot in `meta` is looked at here, so that a file shared by two kernels is noticed by both.
+        // Here is the place to look at the boot in `meta` again: a file that two kernels share would be noticed by both.
         match work(sql, now).and_then(|done| sql.run(Sql::Commit).map(|()| done)) {
             Ok(done) => Ok(done),
             Err(cause) => {

@@ -10,6 +10,7 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use super::schema;
 use crate::{Error, Kind, Result};
@@ -141,6 +142,15 @@ fn create(path: &Path, mode: u32) -> Result<Option<FileId>> {
         }
         DirBuilder::new().recursive(true).mode(directory_mode(mode)).create(parent).map_err(trouble)?;
     }
+    let alone = lock_directory(path);
+    if alone.is_some() && fs::symlink_metadata(path).is_err() {
+        // Left by a file that was removed. Whoever still has that open shares memory with everybody who opens these, so they must not live on.
+        for end in ["-wal", "-shm", "-journal"] {
+            let mut name = path.as_os_str().to_owned();
+            name.push(end);
+            let _ = fs::remove_file(name);
+        }
+    }
     match OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(path) {
         Ok(file) => {
             // The mode was asked for: the process's umask has no say.
@@ -153,6 +163,18 @@ fn create(path: &Path, mode: u32) -> Result<Option<FileId>> {
         }
         Err(cause) => Err(trouble(cause)),
     }
+}
+
+/// Locks the file's directory against others who make a file there, until it is dropped. `None` if somebody keeps it locked.
+fn lock_directory(path: &Path) -> Option<File> {
+    let directory = File::open(path.parent()?).ok()?;
+    for _ in 0..100 {
+        match rustix::fs::flock(&directory, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Some(directory),
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    None
 }
 
 /// The mode of a directory whose files have this mode: who may read may enter.

@@ -49,7 +49,7 @@ pub(super) enum Mail {
 
 impl Mailbox {
     pub(super) fn new() -> Arc<Mailbox> {
-        let look = std::env::var("LOOK").is_ok() && std::thread::available_parallelism().is_ok_and(|processors| processors.get() > 1);
+        let look = std::thread::available_parallelism().is_ok_and(|processors| processors.get() > 1);
         Arc::new(Mailbox { inner: Mutex::default(), bell: Condvar::new(), mail: AtomicBool::new(false), look })
     }
 

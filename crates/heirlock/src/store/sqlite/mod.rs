@@ -10,7 +10,7 @@
 //! ```
 //!
 //! # How it works
-//! Each store has one connection on one thread. A request is one transaction, `BEGIN IMMEDIATE`, in which the [ledger](crate::lease::ledger) runs
+//! Each store has one connection on one thread. A request is one transaction, `BEGIN IMMEDIATE`, in which the [ledger] runs
 //! over the rows of one key; so processes exclude each other step by step, and what was answered has been committed. The log is written ahead,
 //! without a sync per step: a crash of any process loses nothing, a power cut may lose the last steps, together with every process that knew
 //! of them. Fences still grow, as long as the wall clock is not behind.
@@ -25,6 +25,7 @@ mod columns;
 mod engine;
 mod file;
 mod idle;
+mod log;
 mod mailbox;
 mod notify;
 mod rows;
@@ -37,15 +38,15 @@ mod trouble;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
+use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use futures_channel::oneshot;
 
-pub use self::time::{KernelClock, StoreClock, StoreTime};
 use self::engine::Outside;
 use self::mailbox::Mailbox;
+pub use self::time::{KernelClock, StoreClock, StoreTime};
 use crate::lease::{
     Answer, Beat, Capabilities, Enter, Evict, Key, KeyView, Leave, Left, Pending, SessionId, Sink, Store, check_part, ledger,
 };
@@ -58,9 +59,9 @@ pub struct SqliteStore {
     mailbox: Arc<Mailbox>,
     path: PathBuf,
     prefix: Arc<str>,
-    /// Only for those who must know that the thread has ended.
+    /// Tests wait for its end, to remove the file behind it; nobody else does.
     #[cfg_attr(not(test), allow(dead_code))]
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Option<thread::JoinHandle<()>>,
 }
 
 /// How to open a [`SqliteStore`].
@@ -126,11 +127,15 @@ impl Options {
             if self.mode & !0o666 != 0 || self.mode & 0o600 != 0o600 {
                 return Err(Error::new(
                     Kind::Invalid,
-                    format!("a store's mode lets its owner read and write, and nobody execute: {:#o} does not; try 0600 or 0660", self.mode),
+                    format!(
+                        "a store's mode lets its owner read and write, and nobody execute: {:#o} does not; try 0600 or 0660",
+                        self.mode
+                    ),
                 ));
             }
-            let path = std::path::absolute(&path)
-                .map_err(|cause| Error::new(Kind::Invalid, format!("{:?} is not a path: give that of a file", path.display())).because(cause))?;
+            let path = std::path::absolute(&path).map_err(|cause| {
+                Error::new(Kind::Invalid, format!("{:?} is not a path: give that of a file", path.display())).because(cause)
+            })?;
             let prefix: Arc<str> = self.prefix.into();
             let outside = Outside {
                 path: path.clone(),
@@ -151,7 +156,7 @@ impl Options {
                 })
                 .map_err(|cause| Error::new(Kind::Storage, "the system gives no thread for the store").because(cause))?;
             // From here on its drop ends the thread.
-            let store = SqliteStore { mailbox, path, prefix, thread: Mutex::new(Some(thread)) };
+            let store = SqliteStore { mailbox, path, prefix, thread: Some(thread) };
             opened.await.unwrap_or_else(|_| Err(Error::new(Kind::Closed, "the store's thread has ended")))?;
             Ok(store)
         }
@@ -201,6 +206,10 @@ impl SqliteStore {
 impl Drop for SqliteStore {
     fn drop(&mut self) {
         self.mailbox.close();
+        #[cfg(test)]
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
     }
 }
 
@@ -267,22 +276,3 @@ impl Store for SqliteStore {
         format!("sqlite:{}", self.path.display())
     }
 }
-//BENCH-BEGIN
-impl SqliteStore {
-    /// bench
-    pub fn bench(&self, key: &Key, enter: Enter, n: u32) -> Result<f64> {
-        let name = self.name(key);
-        pollster::block_on(self.ask(move |engine, gave_up| {
-            let cpu = || { let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime); t.tv_sec as f64 * 1e6 + t.tv_nsec as f64 / 1e3 };
-            let t = cpu();
-            for _ in 0..n {
-                let token = crate::lease::Token::random()?;
-                let request = Enter { token, ..enter.clone() };
-                engine.step(&name, gave_up, |rows, now| ledger::enter(rows, now, &request))?;
-                engine.step(&name, gave_up, |rows, now| ledger::leave(rows, now, &Leave { token, settled: true }))?;
-            }
-            Ok((cpu() - t) / f64::from(n))
-        }))
-    }
-}
-//BENCH-END

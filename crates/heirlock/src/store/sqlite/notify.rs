@@ -205,6 +205,7 @@ fn make_fifo(_path: &Path, _mode: u32) -> io::Result<()> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

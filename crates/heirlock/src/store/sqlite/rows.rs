@@ -148,6 +148,7 @@ impl<'s, 'c> KeyRows<'s, 'c> {
     }
 
     /// The tombstones.
+    #[cfg(test)]
     pub(super) fn tombstones(&self) -> &[Tombstone] {
         &self.graves
     }

@@ -19,8 +19,6 @@ pub(super) const HEADER_BYTES: usize = 100;
 
 /// Small pages, since each that a step changes is summed and written whole; yet a key's own row, with 64 tombstones and a holder, fits in one.
 const PAGE_BYTES: u32 = 2048;
-/// The log is written back every so many pages: 4 MiB, SQLite's default in bytes.
-const CHECKPOINT_PAGES: u32 = 2000;
 
 /// A table's columns for one ticket; in `key` they may all be NULL.
 macro_rules! ticket {
@@ -171,10 +169,8 @@ pub(super) fn connect(path: &Path, boot: &str, patience: &mut Patience<'_>) -> R
 }
 
 fn prepare(db: &Connection, path: &Path, boot: &str, patience: &mut Patience<'_>) -> Result<()> {
-    let settings = format!(
-        "PRAGMA busy_timeout = 0; PRAGMA page_size = {PAGE_BYTES}; PRAGMA cache_size = -8192; PRAGMA temp_store = MEMORY; \
-         PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES};"
-    );
+    let settings =
+        format!("PRAGMA busy_timeout = 0; PRAGMA page_size = {PAGE_BYTES}; PRAGMA cache_size = -8192; PRAGMA temp_store = MEMORY;");
     patience.busy(path, || db.execute_batch(&settings))?;
     if db.is_readonly("main").map_err(|cause| explain(path, cause))? {
         return Err(Error::new(Kind::Invalid, format!("{} cannot be written: change its mode, or give another path", path.display())));

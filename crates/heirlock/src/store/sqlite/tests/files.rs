@@ -49,7 +49,7 @@ fn another_major_version_is_refused_and_another_minor_is_not() {
     let path = directory.path().join("leases.db");
     let store = open(&path).unwrap();
     enter(&store, "nightly", request(1));
-    store.close();
+    drop(store);
     let set = |version: u32, more: &str| {
         let db = rusqlite::Connection::open(&path).unwrap();
         db.execute_batch(&format!("PRAGMA user_version = {version}; {more}")).unwrap();
@@ -84,7 +84,7 @@ fn what_cannot_be_written_is_said_plainly() {
 fn a_damaged_file_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("leases.db");
-    open(&path).unwrap().close();
+    drop(open(&path).unwrap());
     let mut bytes = fs::read(&path).unwrap();
     bytes[100..].fill(0xa5);
     fs::write(&path, bytes).unwrap();
@@ -106,7 +106,7 @@ fn another_boot_gives_everything_its_full_length_once() {
     enter(&store, "nightly", request(4));
     enter(&store, "rested", Enter { terms, ..request(3) });
     pollster::block_on(store.leave(&key("rested"), Leave { token: token(3), settled: false })).unwrap();
-    store.close();
+    drop(store);
 
     let after = SetClock::new("two");
     after.set(700, 500);
@@ -121,7 +121,7 @@ fn another_boot_gives_everything_its_full_length_once() {
     let rested = store.book(&key("rested")).unwrap();
     assert_eq!(Book::header(&rested).rests[0].until_ms, 50_700);
     assert_eq!(rested.tombstones().map(|grave| grave.due_ms).collect::<Vec<_>>(), [60_700]);
-    store.close();
+    drop(store);
 
     // Once: the same boot again changes nothing, and then all goes its way.
     after.set(20_000, 500);
@@ -151,6 +151,8 @@ fn fences_grow_beyond_a_key_that_was_forgotten() {
     let mut sweeps = 0;
     let mut sweep = |mono_ms| {
         clock.set(mono_ms, 7);
+        // The method by its name is of one lifetime only.
+        #[allow(clippy::redundant_closure_for_method_calls)]
         while store.run(|engine| engine.sweep()).unwrap() {
             sweeps += 1;
         }
@@ -178,14 +180,16 @@ fn a_file_that_was_removed_has_lost_its_tickets() {
     let store = open(&path).unwrap();
     let other = open(&path).unwrap();
     enter(&store, "nightly", request(1));
-    for name in ["leases.db", "leases.db-wal", "leases.db-shm"] {
-        fs::remove_file(directory.path().join(name)).unwrap();
-    }
+    // Its log stays behind, and `other` still has it open.
+    fs::remove_file(&path).unwrap();
     let beat = Beat { token: token(1), seq: 2, priority: 0, blocked: None };
     let answers = pollster::block_on(store.beat(vec![(key("nightly"), beat)])).unwrap();
     assert_eq!(*answers[0].as_ref().unwrap(), Answer::Gone(Reason::Unknown));
     assert!(matches!(enter(&other, "nightly", request(2)), Answer::Held(_)));
     assert!(matches!(enter(&store, "nightly", request(3)), Answer::Queued { .. }));
+    drop(store);
+    drop(other);
+    assert_eq!(pollster::block_on(open(&path).unwrap().list("")).unwrap().len(), 1);
 }
 
 #[test]

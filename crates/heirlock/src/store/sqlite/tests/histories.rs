@@ -120,6 +120,17 @@ fn a_long_queue_is_served_in_order() {
         let Ok(expected) = ledger::enter(&mut book, now, &request);
         assert_eq!(hand.enter(now, &request), expected);
     }
+    for number in 0..60 {
+        let request = Beat { token: token(number), seq: 2, priority: i32::from(number) * 3 % 7, blocked: None };
+        let Ok(expected) = ledger::beat(&mut book, now, &request);
+        let actual = hand.beat(now, &request);
+        assert_eq!((actual.answer, sorted(actual.told)), (expected.answer, sorted(expected.told)));
+    }
+    let request = Evict { fence: None, force: true };
+    let Ok(expected) = ledger::evict(&mut book, now, &request);
+    assert_eq!(hand.evict(now, &request), expected);
+    let Ok(expected) = ledger::look(&mut book, now);
+    assert_eq!(hand.look(now), expected);
     for number in (0..60).rev().step_by(2).chain(0..60) {
         let request = Leave { token: token(number), settled: number % 3 == 0 };
         let Ok(expected) = ledger::leave(&mut book, now, &request);

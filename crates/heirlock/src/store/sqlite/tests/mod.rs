@@ -118,13 +118,6 @@ impl SqliteStore {
             })
         })
     }
-
-    /// Ends the store's thread and waits for that.
-    pub(crate) fn close(self) {
-        self.mailbox.close();
-        let thread = self.thread.lock().unwrap().take();
-        thread.unwrap().join().unwrap();
-    }
 }
 
 fn key(name: &str) -> Key {

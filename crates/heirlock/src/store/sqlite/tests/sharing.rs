@@ -130,6 +130,23 @@ fn eight_at_once_make_one_store() {
 }
 
 #[test]
+fn a_busy_file_is_waited_for_unless_the_asker_gives_up() {
+    let (_directory, one, other) = two();
+    let writer = rusqlite::Connection::open(one.path()).unwrap();
+    writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let (nightly, waker) = (key("nightly"), std::task::Waker::noop());
+    let mut given_up = one.enter(&nightly, request(1));
+    let _ = given_up.as_mut().poll(&mut std::task::Context::from_waker(waker));
+    drop(given_up);
+    let waiting = std::thread::spawn(move || enter(&other, "nightly", request(2)));
+    // This needs no transaction: it comes to its turn only if the first asker's does not wait for the writer.
+    pollster::block_on(one.goodbye(SessionId(1))).unwrap();
+    assert!(!waiting.is_finished());
+    writer.execute_batch("ROLLBACK").unwrap();
+    assert!(matches!(waiting.join().unwrap(), Answer::Held(_)));
+}
+
+#[test]
 fn what_was_asked_before_the_drop_is_done() {
     let (_directory, one, other) = two();
     enter(&one, "nightly", request(1));
@@ -139,6 +156,6 @@ fn what_was_asked_before_the_drop_is_done() {
     let waker = std::task::Waker::noop();
     let _ = asked.as_mut().poll(&mut std::task::Context::from_waker(waker));
     drop(asked);
-    one.close();
+    drop(one);
     assert!(matches!(enter(&other, "nightly", request(2)), Answer::Held(_)));
 }

@@ -1,0 +1,52 @@
+//! When the write-ahead log is written back into the file.
+//!
+//! SQLite does it within the commit that makes the log long enough, and that asker waits for two syncs of the disk. Here the thread does it after
+//! it has answered. And where many processes write without a pause, the log never stands still for long enough to start anew; when it has grown
+//! to several times its length, one of them makes the others wait for once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rusqlite::wal::CheckpointMode;
+use rusqlite::{Connection, Result};
+
+/// The log is written back from so many pages on: 4 MiB, SQLite's default in bytes.
+const LONG: u32 = 2000;
+/// From so many on, others must wait for it.
+const TOO_LONG: u32 = 4 * LONG;
+/// After so many more it is tried again.
+const MORE: u32 = LONG / 4;
+
+/// The log of one connection.
+pub(super) struct Log {
+    /// Its length in pages at this connection's last commit.
+    pages: Arc<AtomicU32>,
+    /// Its length when it was last tried to write it back.
+    tried: u32,
+}
+
+impl Log {
+    /// Takes the matter out of SQLite's hands.
+    pub(super) fn of(db: &mut Connection) -> Result<Log> {
+        let pages = Arc::new(AtomicU32::new(0));
+        let seen = Arc::clone(&pages);
+        db.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, length| {
+            seen.store(u32::try_from(length).unwrap_or(0), Ordering::Relaxed);
+            Ok(())
+        }))?;
+        Ok(Log { pages, tried: 0 })
+    }
+
+    /// Writes it back if it has grown long. What fails now is tried again later: nothing is lost, the log is only longer.
+    pub(super) fn write_back(&mut self, db: &Connection) {
+        let pages = self.pages.load(Ordering::Relaxed);
+        if pages < LONG {
+            self.tried = 0;
+        } else if pages >= self.tried + MORE {
+            self.tried = pages;
+            let mode = if pages < TOO_LONG { CheckpointMode::PASSIVE } else { CheckpointMode::RESTART };
+            let done = db.wal_checkpoint_v2(Some("main"), mode);
+            tracing::trace!(pages, ?done, "the log was written back");
+        }
+    }
+}
