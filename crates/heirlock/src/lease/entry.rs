@@ -98,6 +98,8 @@ pub(crate) struct Entry {
     trouble: Option<Error>,
     deadline: Option<Moment>,
     last_sent: Option<Moment>,
+    /// Until when its place in the queue is kept, at least, by the last answer.
+    kept_until: Moment,
     fence: u64,
     /// Whether the last answer was cut short by `max_hold`.
     capped: bool,
@@ -144,6 +146,7 @@ impl Entry {
             trouble: None,
             deadline,
             last_sent: None,
+            kept_until: now,
             fence: 0,
             capped: false,
             gone_by: now,
@@ -247,6 +250,9 @@ impl Entry {
         self.answered = self.answered.max(sent.seq);
         self.failures = 0;
         self.trouble = None;
+        if !matches!(answer, Answer::Gone(_)) {
+            self.kept_until = self.kept_until.max(sent.at + Duration::from_millis(self.ask.terms.queue_life));
+        }
         let effect = match answer {
             Answer::Held(holding) => self.held(holding, sent, now),
             Answer::Queued { next_look } => {
@@ -262,7 +268,7 @@ impl Entry {
                 let kind = if self.ask.busy_is_timeout { Kind::Timeout } else { Kind::Busy };
                 self.refused(Verdict::Refused(Error::new(kind, who)))
             }
-            Answer::Gone(reason) => self.gone(reason, now),
+            Answer::Gone(reason) => self.gone(reason, sent, now),
             // Leaves no tombstone.
             Answer::Mismatch { slots } => {
                 let how = if slots == 0 { "without slots".to_owned() } else { format!("with {slots} slots") };
@@ -307,7 +313,7 @@ impl Entry {
         Effect::wake(wakers)
     }
 
-    fn gone(&mut self, reason: Reason, now: Moment) -> Effect {
+    fn gone(&mut self, reason: Reason, sent: Sent, now: Moment) -> Effect {
         if self.phase == Phase::Held {
             let mut effect = self.lost(LostReason::of(reason), now);
             // Nothing is left to be told to the store.
@@ -316,7 +322,8 @@ impl Entry {
         }
         let key = &self.ask.key;
         self.refused(match reason {
-            Reason::Unknown => return self.refused_unknown(Verdict::Forgotten, now),
+            // It should still be there: the store was emptied. Had this process not run for so long, its tombstone may be gone as well.
+            Reason::Unknown if sent.at < self.kept_until => return self.refused_unknown(Verdict::Forgotten, now),
             Reason::Evicted => Verdict::Refused(Error::new(Kind::Evicted, format!("an operator took {key} away before it was claimed"))),
             _ => Verdict::Refused(Error::new(
                 Kind::Lost,
@@ -436,6 +443,8 @@ impl Entry {
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Poll};
+
     use super::*;
     use crate::clock::{Clock, ManualClock};
 
@@ -468,6 +477,24 @@ mod tests {
             entry.land(sent);
             entry.answered(sent, Ok(Answer::Queued { next_look: 1_000 }), now);
             assert!(entry.wants_request(now), "by_keeper: {by_keeper}");
+        }
+    }
+    #[test]
+    fn a_place_lost_long_ago_is_told_from_one_that_was_forgotten() {
+        let start = ManualClock::new().now();
+        for (asleep, lost) in [(14, false), (16, true), (3_600, true)] {
+            let mut entry = entry(start);
+            let (_, sent) = entry.request(start);
+            entry.answered(sent, Ok(Answer::Queued { next_look: 1_000 }), start);
+            let later = start + Duration::from_secs(asleep);
+            let (_, sent) = entry.request(later);
+            let effect = entry.answered(sent, Ok(Answer::Gone(Reason::Unknown)), later);
+            assert!(effect.over);
+            match entry.vital.poll_verdict(&Context::from_waker(Waker::noop())) {
+                Poll::Ready(Verdict::Refused(error)) => assert!(lost && error.is_lost(), "{asleep} s: {error}"),
+                Poll::Ready(Verdict::Forgotten) => assert!(!lost, "{asleep} s"),
+                other => panic!("{asleep} s: {other:?}"),
+            }
         }
     }
 }

@@ -1,7 +1,6 @@
 //! A store that fails on purpose: it wraps any other and drops, delays, duplicates and hangs requests and replies.
 
 use std::collections::VecDeque;
-use std::future::pending;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,9 +20,9 @@ pub enum Fault {
     LoseRequest,
     /// The request is carried out; the caller learns only that the connection is gone.
     LoseReply,
-    /// The request never arrives, and the caller is told nothing, ever.
+    /// The request never arrives, and the caller is told nothing until [`Faulty::heal`], which cuts the connection.
     HangRequest,
-    /// The request is carried out, and the caller is told nothing, ever.
+    /// The request is carried out, and the caller is told nothing until [`Faulty::heal`], which cuts the connection.
     HangReply,
     /// The request is carried out twice; the caller gets the second answer.
     Duplicate,
@@ -77,6 +76,8 @@ pub struct Faulty<S>(Arc<Inner<S>>);
 struct Inner<S> {
     store: S,
     plan: Mutex<Plan>,
+    /// What hangs: it ends when these are dropped.
+    hung: Mutex<Vec<oneshot::Sender<()>>>,
     enters: AtomicU64,
     beats: AtomicU64,
     leaves: AtomicU64,
@@ -100,6 +101,7 @@ impl<S: Store> Faulty<S> {
         Faulty(Arc::new(Inner {
             store,
             plan: Mutex::default(),
+            hung: Mutex::default(),
             enters: AtomicU64::new(0),
             beats: AtomicU64::new(0),
             leaves: AtomicU64::new(0),
@@ -129,9 +131,12 @@ impl<S: Store> Faulty<S> {
         self.plan(|plan| *plan = Plan { always: [Some(Fault::HangRequest); 3], deaf: true, ..Plan::default() });
     }
 
-    /// Ends all faults.
+    /// Ends all faults; what hangs fails.
     pub fn heal(&self) {
         self.plan(|plan| *plan = Plan::default());
+        // Dropped after the mutex is let go: that wakes who waits for them.
+        let hung = std::mem::take(&mut *lock(&self.0.hung));
+        drop(hung);
     }
 
     /// What has been asked so far.
@@ -159,6 +164,14 @@ impl<S: Store> Faulty<S> {
         self.plan(|plan| plan.next[point as usize].pop_front().or(plan.always[point as usize])).unwrap_or(Fault::Pass)
     }
 
+    async fn hang(&self) -> Error {
+        let (ends, end) = oneshot::channel();
+        lock(&self.0.hung).push(ends);
+        // Nothing is ever sent: it ends when the other side is dropped.
+        let _ = end.await;
+        cut()
+    }
+
     /// Sends a request with its fault. `send` makes the request anew each time, on a handle that lives as long as need be.
     async fn through<T, F>(&self, point: Point, send: F) -> Result<T>
     where
@@ -170,10 +183,10 @@ impl<S: Store> Faulty<S> {
             Fault::Pass => send(store).await,
             Fault::LoseRequest => Err(cut()),
             Fault::LoseReply => send(store).await.and(Err(cut())),
-            Fault::HangRequest => pending().await,
+            Fault::HangRequest => Err(self.hang().await),
             Fault::HangReply => {
                 send(store).await?;
-                pending().await
+                Err(self.hang().await)
             }
             Fault::Duplicate => {
                 send(store).await?;
