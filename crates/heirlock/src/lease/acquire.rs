@@ -163,7 +163,7 @@ impl Acquire {
     }
 
     /// Checks the options.
-    fn ask(&self, worker: Option<Worker>) -> Result<Ask> {
+    fn ask(&self, worker: Option<Worker>, patience: Option<Duration>) -> Result<Ask> {
         let key = self.key.clone().map_err(|what| Error::new(Kind::Invalid, what))?;
         let ttl = millis("ttl", self.ttl)?;
         let min_ttl = self.handle.session.store.min_ttl();
@@ -190,7 +190,8 @@ impl Acquire {
         if let Some(timeout) = self.timeout.filter(|timeout| !timeout.is_zero()) {
             millis("timeout", timeout)?;
         }
-        let at_once = self.timeout.is_some_and(|timeout| timeout.is_zero());
+        // What is over already takes a free key, and does not wait for a held one.
+        let at_once = patience.is_some_and(|span| span.is_zero());
         let owner = self.owner(worker.as_ref());
         let (mode, priority) = (self.mode, self.priority);
         let may_queue = self.may_queue && !at_once;
@@ -210,22 +211,19 @@ impl Acquire {
         })
     }
 
-    /// The nearest of the call's and the worker's.
-    fn until(&self, worker: Option<&Worker>, may_queue: bool) -> Option<Moment> {
-        let now = self.handle.session.clock.now();
-        let worker = worker.and_then(Worker::current_deadline);
-        let instants = self.deadline.into_iter().chain(worker).map(|instant| instant.saturating_duration_since(Instant::now()));
-        let timeout = self.timeout.filter(|timeout| !timeout.is_zero());
-        // A call that may not wait still has to hear the store's answer.
-        let round_trip = (!may_queue).then_some(ROUND_TRIP);
-        let nearest = instants.chain(timeout).min();
-        nearest.map(|span| if may_queue { span } else { span.max(ROUND_TRIP) }).or(round_trip).map(|span| now + span)
+    /// How long to wait: the nearest of the call's and the worker's. Zero if that is over already.
+    fn patience(&self, worker: Option<&Worker>) -> Option<Duration> {
+        let instants = self.deadline.into_iter().chain(worker.and_then(Worker::current_deadline));
+        instants.map(|instant| instant.saturating_duration_since(Instant::now())).chain(self.timeout).min()
     }
 
     async fn run(self) -> Result<Lease> {
         let worker = Worker::current();
-        let ask = self.ask(worker.clone())?;
-        let until = self.until(worker.as_ref(), ask.may_queue);
+        let patience = self.patience(worker.as_ref());
+        let ask = self.ask(worker, patience)?;
+        // A call that may not wait still has to hear the store's answer.
+        let patience = if ask.may_queue { patience } else { Some(patience.filter(|span| !span.is_zero()).unwrap_or(ROUND_TRIP)) };
+        let until = patience.map(|span| self.handle.session.clock.now() + span);
         loop {
             let mut attempt = Attempt::begin(&self.handle, &ask, until)?;
             match attempt.verdict().await {
@@ -252,7 +250,8 @@ impl IntoFuture for Acquire {
     /// `Unreachable` or `Storage` (the store, at the deadline), `Incompatible`.
     ///
     /// # Cancel safety
-    /// Dropped at any moment, it withdraws: no lock and no place in a queue is left behind.
+    /// Dropped at any moment, it withdraws: no lock and no place in a queue is left behind. The store is told in the background, as it is after a
+    /// timeout: for a moment after it, others may still find the key busy.
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.run())
     }

@@ -48,7 +48,7 @@ use self::engine::Outside;
 use self::mailbox::Mailbox;
 pub use self::time::{KernelClock, StoreClock, StoreTime};
 use crate::lease::{
-    Answer, Beat, Capabilities, Enter, Evict, Key, KeyView, Leave, Left, Pending, SessionId, Sink, Store, check_part, ledger,
+    Answer, Beat, Capabilities, Enter, Evict, Key, KeyView, Leave, Left, Pending, Reason, SessionId, Sink, Store, Was, check_part, ledger,
 };
 use crate::{Error, Kind, Result};
 
@@ -170,8 +170,8 @@ impl fmt::Debug for Options {
 }
 
 impl SqliteStore {
-    /// The shortest ttl: some hundred steps.
-    const MIN_TTL: Duration = Duration::from_millis(10);
+    /// The shortest ttl: what a busy machine's scheduler may keep a thread waiting for, and some hundred steps.
+    const MIN_TTL: Duration = Duration::from_millis(50);
 
     /// Opens the store at this path, for this user alone, and makes what is missing.
     ///
@@ -195,11 +195,27 @@ impl SqliteStore {
         format!("{}{key}", self.prefix)
     }
 
+    /// Asks for something that may make the file anew if it is gone.
     fn ask<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut engine::Engine<'_>, engine::GaveUp<'_>) -> Result<T> + Send + 'static,
     ) -> Pending<'_, T> {
-        Box::pin(Arc::clone(&self.mailbox).ask(work))
+        Box::pin(Arc::clone(&self.mailbox).ask(true, work))
+    }
+
+    /// Asks for something that leaves a file which is gone as it is, and then comes to `gone`: no ticket is known.
+    fn ask_if_there<T: Send + 'static>(
+        &self,
+        gone: T,
+        work: impl FnOnce(&mut engine::Engine<'_>, engine::GaveUp<'_>) -> Result<T> + Send + 'static,
+    ) -> Pending<'_, T> {
+        let asked = Arc::clone(&self.mailbox).ask(false, work);
+        Box::pin(async move {
+            match asked.await {
+                Err(error) if error.is_lost() => Ok(gone),
+                answer => answer,
+            }
+        })
     }
 }
 
@@ -227,38 +243,42 @@ impl Store for SqliteStore {
 
     fn beat(&self, requests: Vec<(Key, Beat)>) -> Pending<'_, Vec<Result<Answer>>> {
         let requests: Vec<_> = requests.into_iter().map(|(key, beat)| (self.name(&key), beat)).collect();
-        self.ask(move |engine, gave_up| engine.beat(&requests, gave_up))
+        let gone = requests.iter().map(|_| Ok(Answer::Gone(Reason::Unknown))).collect();
+        self.ask_if_there(gone, move |engine, gave_up| engine.beat(&requests, gave_up))
     }
 
     fn leave<'a>(&'a self, key: &'a Key, request: Leave) -> Pending<'a, Left> {
         let name = self.name(key);
-        self.ask(move |engine, gave_up| Ok(engine.step(&name, gave_up, |rows, now| ledger::leave(rows, now, &request))?.answer))
+        self.ask_if_there(Left { was: Was::Gone }, move |engine, gave_up| {
+            Ok(engine.step(&name, gave_up, |rows, now| ledger::leave(rows, now, &request))?.answer)
+        })
     }
 
     fn evict<'a>(&'a self, key: &'a Key, request: Evict) -> Pending<'a, u64> {
         let name = self.name(key);
-        self.ask(move |engine, gave_up| Ok(engine.step(&name, gave_up, |rows, now| ledger::evict(rows, now, &request))?.answer))
+        self.ask_if_there(0, move |engine, gave_up| Ok(engine.step(&name, gave_up, |rows, now| ledger::evict(rows, now, &request))?.answer))
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Pending<'a, KeyView> {
         let (key, name) = (key.clone(), self.name(key));
-        self.ask(move |engine, gave_up| engine.inspect(key, &name, gave_up))
+        let gone = KeyView::of(key.clone(), 0, None, Vec::new(), 0);
+        self.ask_if_there(gone, move |engine, gave_up| engine.inspect(key, &name, gave_up))
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> Pending<'a, Vec<KeyView>> {
         let prefix = format!("{}{prefix}", self.prefix);
-        self.ask(move |engine, gave_up| engine.list(&prefix, gave_up))
+        self.ask_if_there(Vec::new(), move |engine, gave_up| engine.list(&prefix, gave_up))
     }
 
     fn notices(&self, session: SessionId, sink: Sink) -> Pending<'_, ()> {
-        self.ask(move |engine, _| {
+        self.ask_if_there((), move |engine, _| {
             engine.listen(session, sink);
             Ok(())
         })
     }
 
     fn goodbye(&self, session: SessionId) -> Pending<'_, ()> {
-        self.ask(move |engine, _| {
+        self.ask_if_there((), move |engine, _| {
             engine.hush(session);
             Ok(())
         })
