@@ -20,6 +20,8 @@ use crate::{Error, Kind, Result, Worker};
 pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
 /// The most slots of a key.
 pub const MAX_SLOTS: u32 = 10_000;
+/// The longest reason, in bytes: it is kept with the lease and shown to operators.
+const MAX_WHY: usize = 1024;
 /// How long a call that may not wait gives the store to answer.
 const ROUND_TRIP: Duration = Duration::from_secs(10);
 
@@ -142,7 +144,7 @@ impl Acquire {
         self
     }
 
-    /// Why it is wanted: shown to operators.
+    /// Why it is wanted, in at most 1,024 bytes: shown to operators.
     pub fn why(mut self, why: impl Into<String>) -> Self {
         self.why = Some(why.into());
         self
@@ -189,6 +191,9 @@ impl Acquire {
         };
         if let Some(timeout) = self.timeout.filter(|timeout| !timeout.is_zero()) {
             millis("timeout", timeout)?;
+        }
+        if let Some(why) = self.why.as_ref().filter(|why| why.len() > MAX_WHY) {
+            return Err(Error::new(Kind::Invalid, format!("a reason has at most {MAX_WHY} bytes, and this has {}: shorten it", why.len())));
         }
         // What is over already takes a free key, and does not wait for a held one.
         let at_once = patience.is_some_and(|span| span.is_zero());
@@ -280,6 +285,7 @@ impl<'a> Attempt<'a> {
             Some((Request::Enter(enter), sent)) => Some((session.store.enter(self.key, enter), sent)),
             _ => None,
         };
+        let mut listener = self.vital.listen();
         poll_fn(|cx| {
             if let Some((enter, sent)) = &mut first
                 && let Poll::Ready(answer) = enter.as_mut().poll(cx)
@@ -287,7 +293,7 @@ impl<'a> Attempt<'a> {
                 session.answered(self.token, *sent, answer);
                 first = None;
             }
-            self.vital.poll_verdict(cx)
+            listener.verdict(cx)
         })
         .await
     }

@@ -218,6 +218,11 @@ impl Entry {
         (self.phase == phase).then_some((Reverse(self.ask.priority()), self.begun))
     }
 
+    /// What the store last failed with, if it has not answered since.
+    pub(crate) fn trouble(&self) -> Option<&Error> {
+        self.trouble.as_ref()
+    }
+
     /// Whether it holds beside others.
     pub(crate) fn holds_beside_others(&self) -> bool {
         self.phase == Phase::Held && self.ask.mode != Mode::Exclusive

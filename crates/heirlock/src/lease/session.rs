@@ -217,6 +217,11 @@ impl Session {
         }
     }
 
+    /// What the store last failed with for one of the tickets, if it has not answered since.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        lock(&self.table).entries.values().find_map(|entry| entry.trouble().map(Error::chain))
+    }
+
     /// Changes an entry under the table's mutex, wakes whom that concerns after it, and the keeper if it sleeps too long for it now.
     fn change<T>(&self, token: Token, change: impl FnOnce(&mut Entry) -> (T, Effect)) -> Option<T> {
         let mut table = lock(&self.table);

@@ -126,7 +126,9 @@ impl Entry {
     }
 
     fn failed(&mut self, error: Error, now: Moment) -> Effect {
-        if self.phase == Phase::Asking && !error.kind().is_transient() {
+        // A store that cannot do its work now (a full disk, say) is waited for by those who may wait.
+        let is_final = !error.kind().is_transient() || error.is_storage() && !self.ask.may_queue;
+        if self.phase == Phase::Asking && is_final {
             let wakers = self.vital.refuse(Verdict::Refused(error));
             self.withdraw(now);
             return Effect::wake(wakers);
@@ -256,7 +258,7 @@ mod tests {
             let (_, sent) = entry.request(later);
             let effect = entry.answered(sent, Ok(Answer::Gone(Reason::Unknown)), later);
             assert!(effect.over);
-            match entry.vital.poll_verdict(&Context::from_waker(Waker::noop())) {
+            match entry.vital.listen().verdict(&Context::from_waker(Waker::noop())) {
                 Poll::Ready(Verdict::Refused(error)) => assert!(lost && error.is_lost(), "{asleep} s: {error}"),
                 Poll::Ready(Verdict::Forgotten) => assert!(!lost, "{asleep} s"),
                 other => panic!("{asleep} s: {other:?}"),

@@ -38,6 +38,8 @@ pub(super) struct Outside {
     /// When the next sweep is, and the name behind which it goes on.
     pub(super) next_sweep: Instant,
     pub(super) swept_to: String,
+    /// A session has ended, and perhaps the process ends with it.
+    pub(super) leaving: bool,
 }
 
 /// Opens the store and serves its requests until it is closed. The first opening is reported.
@@ -151,6 +153,11 @@ fn serve(db: &Connection, log: &mut Log, claim: &Claim, outside: &mut Outside, m
             return Some(job);
         }
         job.run(Ok(&mut engine));
+        if std::mem::take(&mut engine.outside.leaving) {
+            // Processes that live shortly, those of the command line, are perhaps the only ones.
+            engine.sweep_when_idle();
+            log.leave_short(db);
+        }
         log.write_back(db);
     }
 }
@@ -280,6 +287,7 @@ impl<'c> Engine<'c> {
     pub(super) fn hush(&mut self, session: SessionId) {
         if let Some(notices) = &mut self.outside.notices {
             notices.hush(session);
+            self.outside.leaving = true;
         }
     }
 

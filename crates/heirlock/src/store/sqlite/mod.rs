@@ -58,6 +58,7 @@ use crate::{Error, Kind, Result};
 pub struct SqliteStore {
     mailbox: Arc<Mailbox>,
     path: PathBuf,
+    mode: u32,
     prefix: Arc<str>,
     /// Tests wait for its end, to remove the file behind it; nobody else does.
     #[cfg_attr(not(test), allow(dead_code))]
@@ -80,6 +81,7 @@ pub struct Options {
     clock: Option<Arc<dyn StoreClock>>,
     mode: u32,
     prefix: String,
+    makes: bool,
 }
 
 impl Options {
@@ -105,11 +107,18 @@ impl Options {
         self
     }
 
+    /// Makes nothing: where there is no store yet, opening fails.
+    #[must_use]
+    pub fn existing(mut self) -> Self {
+        self.makes = false;
+        self
+    }
+
     /// Opens the store at this path, and makes what is missing. Blocks for some milliseconds; longer, but at most ten seconds, while others keep
     /// the file busy.
     ///
     /// # Errors
-    /// `Invalid` where the path, the mode or the prefix cannot be used; `Incompatible` where the file is not a store of this major version, or lies
+    /// `Invalid` where the path, the mode or the prefix cannot be used, or nothing is there and nothing shall be made; `Incompatible` where the file is not a store of this major version, or lies
     /// on a network's filesystem; `Unreachable` where it stays busy; `Storage` where the disk or the system fails. Nothing is then left behind
     /// but directories, and perhaps an empty file.
     pub fn open(self, path: impl AsRef<Path>) -> Result<SqliteStore> {
@@ -136,6 +145,9 @@ impl Options {
             let path = std::path::absolute(&path).map_err(|cause| {
                 Error::new(Kind::Invalid, format!("{:?} is not a path: give that of a file", path.display())).because(cause)
             })?;
+            if !self.makes && !path.exists() {
+                return Err(Error::new(Kind::Invalid, format!("there is no store at {}: give the path of one", path.display())));
+            }
             let prefix: Arc<str> = self.prefix.into();
             let outside = Outside {
                 path: path.clone(),
@@ -144,6 +156,7 @@ impl Options {
                 clock: self.clock.unwrap_or_else(|| Arc::new(KernelClock::new())),
                 notices: None,
                 next_sweep: Instant::now() + idle::EVERY,
+                leaving: false,
                 swept_to: String::new(),
             };
             let (sender, opened) = oneshot::channel();
@@ -156,11 +169,28 @@ impl Options {
                 })
                 .map_err(|cause| Error::new(Kind::Storage, "the system gives no thread for the store").because(cause))?;
             // From here on its drop ends the thread.
-            let store = SqliteStore { mailbox, path, prefix, thread: Some(thread) };
+            let store = SqliteStore { mailbox, path, mode: self.mode, prefix, thread: Some(thread) };
             opened.await.unwrap_or_else(|_| Err(Error::new(Kind::Closed, "the store's thread has ended")))?;
             Ok(store)
         }
     }
+}
+
+/// The mode of a new file, unless said otherwise: its owner's alone.
+const DEFAULT_MODE: u32 = 0o600;
+
+/// The text with these characters, and those that no URL shows, percent-encoded.
+fn encode(text: &str, special: &str) -> String {
+    let mut encoded = String::new();
+    for c in text.chars() {
+        if special.contains(c) || c.is_control() {
+            let mut bytes = [0; 4];
+            c.encode_utf8(&mut bytes).bytes().for_each(|byte| encoded += &format!("%{byte:02X}"));
+        } else {
+            encoded.push(c);
+        }
+    }
+    encoded
 }
 
 impl fmt::Debug for Options {
@@ -183,7 +213,7 @@ impl SqliteStore {
 
     /// The ways to open one.
     pub fn options() -> Options {
-        Options { clock: None, mode: 0o600, prefix: String::new() }
+        Options { clock: None, mode: DEFAULT_MODE, prefix: String::new(), makes: true }
     }
 
     /// The file, as an absolute path.
@@ -278,9 +308,15 @@ impl Store for SqliteStore {
     }
 
     fn goodbye(&self, session: SessionId) -> Pending<'_, ()> {
-        self.ask_if_there((), move |engine, _| {
+        let hush = self.ask_if_there((), move |engine, _| {
             engine.hush(session);
             Ok(())
+        });
+        // What the thread does between two requests is done when it answers the next: a process that ends now has left the file tidy.
+        let tidy = self.ask_if_there((), |_, _| Ok(()));
+        Box::pin(async move {
+            hush.await?;
+            tidy.await
         })
     }
 
@@ -293,6 +329,14 @@ impl Store for SqliteStore {
     }
 
     fn url(&self) -> String {
-        format!("sqlite:{}", self.path.display())
+        let mut parameters = Vec::new();
+        if self.mode != DEFAULT_MODE {
+            parameters.push(format!("mode={:04o}", self.mode));
+        }
+        if !self.prefix.is_empty() {
+            parameters.push(format!("prefix={}", encode(&self.prefix, "%&#+?")));
+        }
+        let query = if parameters.is_empty() { String::new() } else { format!("?{}", parameters.join("&")) };
+        format!("sqlite:{}{query}", encode(&self.path.to_string_lossy(), "%?#"))
     }
 }
