@@ -51,8 +51,8 @@ impl Line {
     fn show(&mut self, text: &str) {
         self.is_shown = true;
         // A line that wraps could not be written over.
-        let width = rustix::termios::tcgetwinsize(stderr()).map_or(80, |size| usize::from(size.ws_col)).saturating_sub(1).max(20);
-        let cut: String = text.chars().take(width).collect();
+        let width = rustix::termios::tcgetwinsize(stderr()).map_or(0, |size| usize::from(size.ws_col));
+        let cut: String = text.chars().take(if width == 0 { usize::MAX } else { width - 1 }).collect();
         // Back to the start, the text, and away with what is left of a longer one.
         let _ = write!(stderr(), "\r{cut}\x1b[K");
         let _ = stderr().flush();

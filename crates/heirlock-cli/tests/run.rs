@@ -105,7 +105,7 @@ fn input_and_output_pass_through() {
 #[test]
 fn signals_reach_the_whole_group() {
     let place = Place::new();
-    let script = "trap 'echo got; exit 3' INT; echo held; sleep 600 & wait";
+    let script = "trap 'kill $!; echo got; exit 3' INT; echo held; sleep 600 & wait";
     for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT] {
         let mut running = Running::start(&mut place.heirlock(&["run", "a", "--", "sh", "-c", script])).wait_for_line("held");
         running.signal(signal);
