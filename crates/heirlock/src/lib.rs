@@ -24,7 +24,7 @@
 //! - [`observe`]: who holds and who waits, in the shape that all faces share.
 //!
 //! # Features
-//! `tokio` (default): [`spawn`]. `sqlite`: the embedded store. `conformance`: the suite that a store must pass. Leases themselves need no runtime.
+//! `tokio` (default): `spawn`. `sqlite`: the embedded store. `conformance`: the suite that a store must pass. Leases themselves need no runtime.
 
 pub mod clock;
 #[cfg(feature = "conformance")]
