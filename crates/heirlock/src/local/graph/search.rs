@@ -1,0 +1,261 @@
+//! Who waits for whom in a circle.
+//!
+//! A worker waits for the holders beside whom its wait cannot hold; a reader among readers, for the writers before it in the queue; a parent, in
+//! a way, for its forks. The searches are depth first with an explicit stack and visit each worker once, so waits that converge (a diamond) are
+//! no cycle and a long chain is no deep recursion.
+
+use super::Graph;
+use super::effects::{Cycle, On, Step};
+use super::records::{LockKey, Mode, OF_LOCK, OF_WORKER, WaitKey, WorkerKey};
+use super::slab::NIL;
+
+/// Which ways a search may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ways {
+    /// All.
+    Any,
+    /// Those of a verdict: over sequential workers with one pending wait each.
+    Certain,
+    /// And of those only the ones to holders.
+    CertainHolders,
+}
+
+/// One way from a worker to another.
+#[derive(Clone, Copy, Debug)]
+struct Edge {
+    to: u32,
+    /// `NIL` to a fork.
+    wait: u32,
+    /// Whether only a place in the queue is in the way.
+    soft: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    worker: u32,
+    /// Where its edges begin, and the next to be tried.
+    start: usize,
+    next: usize,
+}
+
+/// The room that searches use.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    /// Counts searches.
+    epoch: u64,
+    edges: Vec<Edge>,
+    frames: Vec<Frame>,
+}
+
+/// One worker on the way round.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hop {
+    pub(super) worker: u32,
+    /// `NIL` to a fork.
+    pub(super) wait: u32,
+    pub(super) soft: bool,
+}
+
+/// What is to be said of a worker's waits.
+#[derive(Debug)]
+pub(super) enum Judgement {
+    Clear,
+    /// This reader is kept out only by writers queued before it, and that closes a cycle.
+    LetIn(u32),
+    Certain(Vec<Hop>),
+    Suspected(Vec<Hop>),
+}
+
+impl Graph {
+    pub(super) fn judge(&mut self, worker: u32) -> Judgement {
+        let Some(any) = self.find_cycle(worker, Ways::Any) else { return Judgement::Clear };
+        if let Some(cycle) = self.find_cycle(worker, Ways::CertainHolders) {
+            return Judgement::Certain(cycle);
+        }
+        let kept_out = |cycle: &[Hop]| cycle.iter().find(|hop| hop.soft).map(|hop| hop.wait);
+        if let Some(reader) = self.find_cycle(worker, Ways::Certain).as_deref().and_then(kept_out) {
+            return Judgement::LetIn(reader);
+        }
+        kept_out(&any).map_or(Judgement::Suspected(any), Judgement::LetIn)
+    }
+
+    /// A way from the worker back to it.
+    pub(super) fn find_cycle(&mut self, from: u32, ways: Ways) -> Option<Vec<Hop>> {
+        if !self.is_waited_for(from) || !self.admits(from, ways) {
+            return None;
+        }
+        let mut room = std::mem::take(&mut self.room);
+        room.epoch += 1;
+        room.edges.clear();
+        room.frames.clear();
+        self.enter(&mut room, from, ways);
+        let mut found = None;
+        while let Some(edge) = room.next_edge() {
+            if edge.to == from {
+                found = Some(room.path(0));
+                break;
+            }
+            if self.workers[edge.to].scratch.seen != room.epoch && self.admits(edge.to, ways) {
+                self.enter(&mut room, edge.to, ways);
+            }
+        }
+        self.room = room;
+        found
+    }
+
+    /// Cycles that stand, at most so many. Every cycle shares a worker with one of them, if there is room.
+    pub(super) fn standing(&mut self, most: usize) -> Vec<Vec<Hop>> {
+        let mut room = std::mem::take(&mut self.room);
+        // Two numbers: on the way here, and done.
+        room.epoch += 2;
+        let (grey, black) = (room.epoch - 1, room.epoch);
+        let mut found = Vec::new();
+        let roots: Vec<u32> = self.workers.slots().filter(|worker| self.workers[*worker].pending > 0).collect();
+        for root in roots {
+            if self.workers[root].scratch.seen >= grey {
+                continue;
+            }
+            room.edges.clear();
+            room.frames.clear();
+            room.epoch = grey;
+            self.enter(&mut room, root, Ways::Any);
+            while let Some(&Frame { worker, .. }) = room.frames.last() {
+                let Some(edge) = room.next_edge_of_top() else {
+                    self.workers[worker].scratch.seen = black;
+                    continue;
+                };
+                match self.workers[edge.to].scratch.seen {
+                    seen if seen == black => {}
+                    seen if seen == grey => {
+                        if found.len() == most {
+                            continue;
+                        }
+                        let start = room.frames.iter().position(|frame| frame.worker == edge.to).unwrap_or(0);
+                        found.push(room.path(start));
+                    }
+                    _ => self.enter(&mut room, edge.to, Ways::Any),
+                }
+            }
+        }
+        room.epoch = black;
+        self.room = room;
+        found
+    }
+
+    /// Whether anything can lead back to the worker. Most who wait hold nothing that others wait for, and need no search.
+    fn is_waited_for(&self, worker: u32) -> bool {
+        let entry = &self.workers[worker];
+        if entry.parent != NIL {
+            return true;
+        }
+        let mut hold = entry.holds;
+        while hold != NIL {
+            if !self.locks[self.holds[hold].lock].queue.is_empty() {
+                return true;
+            }
+            hold = self.holds[hold].link[OF_WORKER].next;
+        }
+        let mut wait = entry.waits;
+        while wait != NIL {
+            let lock = &self.locks[self.waits[wait].lock];
+            if lock.mode == Mode::Shared && self.waits[wait].mode == Mode::Exclusive && lock.queue.len() > 1 {
+                return true;
+            }
+            wait = self.waits[wait].link[0].next;
+        }
+        false
+    }
+
+    fn admits(&self, worker: u32, ways: Ways) -> bool {
+        let worker = &self.workers[worker];
+        ways == Ways::Any || (worker.sequential && worker.pending == 1)
+    }
+
+    fn enter(&mut self, room: &mut Room, worker: u32, ways: Ways) {
+        let start = room.edges.len();
+        room.frames.push(Frame { worker, start, next: start });
+        self.workers[worker].scratch.seen = room.epoch;
+        let Self { workers, holds, locks, waits, .. } = &*self;
+        let mut slot = workers[worker].waits;
+        while slot != NIL {
+            let (wait, lock) = (&waits[slot], &locks[waits[slot].lock]);
+            if ways != Ways::Any && !lock.spec.owned {
+                // Whoever may release it is unknown.
+            } else if lock.closed() || wait.mode == Mode::Exclusive {
+                // A wait for a lock that was granted to its own worker, which has not taken note, is about to be served.
+                let served = self.find_untaken(worker, wait.lock).is_some();
+                let mut hold = lock.holds;
+                while hold != NIL {
+                    let to = holds[hold].worker;
+                    if to != worker || !served {
+                        room.edges.push(Edge { to, wait: slot, soft: false });
+                    }
+                    hold = holds[hold].link[OF_LOCK].next;
+                }
+            } else if ways != Ways::CertainHolders {
+                lock.queue.before(waits, slot, |other| {
+                    if waits[other].mode == Mode::Exclusive {
+                        room.edges.push(Edge { to: waits[other].worker, wait: slot, soft: true });
+                    }
+                });
+            }
+            slot = waits[slot].link[0].next;
+        }
+        if ways == Ways::Any {
+            let mut fork = workers[worker].forks;
+            while fork != NIL {
+                room.edges.push(Edge { to: fork, wait: NIL, soft: false });
+                fork = workers[fork].link[0].next;
+            }
+        }
+    }
+
+    /// The cycle, as others are told of it.
+    pub(super) fn tell(&self, hops: &[Hop]) -> Cycle {
+        hops.iter()
+            .map(|hop| {
+                let on = if hop.wait == NIL {
+                    On::Fork
+                } else {
+                    let wait = &self.waits[hop.wait];
+                    let key = WaitKey(self.waits.id(hop.wait));
+                    On::Lock { lock: LockKey(self.locks.id(wait.lock)), mode: wait.mode, wait: Some(key) }
+                };
+                Step { worker: WorkerKey(self.workers.id(hop.worker)), on }
+            })
+            .collect()
+    }
+}
+
+impl Room {
+    /// The next edge to be tried, after leaving workers whose edges have all been.
+    fn next_edge(&mut self) -> Option<Edge> {
+        while !self.frames.is_empty() {
+            if let Some(edge) = self.next_edge_of_top() {
+                return Some(edge);
+            }
+        }
+        None
+    }
+
+    /// The next edge of the worker reached last; leaves it if there is none.
+    fn next_edge_of_top(&mut self) -> Option<Edge> {
+        let frame = self.frames.last_mut()?;
+        if let Some(&edge) = self.edges.get(frame.next) {
+            frame.next += 1;
+            return Some(edge);
+        }
+        self.edges.truncate(frame.start);
+        self.frames.pop();
+        None
+    }
+
+    /// The way from the frame with this number to the top, each worker with the edge that was tried last.
+    fn path(&self, start: usize) -> Vec<Hop> {
+        let hops = self.frames.iter().skip(start).map(|frame| {
+            let Edge { wait, soft, .. } = self.edges[frame.next - 1];
+            Hop { worker: frame.worker, wait, soft }
+        });
+        hops.collect()
+    }
+}
