@@ -2,7 +2,7 @@
 //! worker need not notice.
 #![allow(dead_code)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use heirlock::local::graph::{
     Acquired, Cycle, DeadlockPolicy, Effects, Graph, Left, LockKey, LockSpec, Mode, On, Released, Request, WaitKey, WorkerKey, WorkerSpec,
@@ -42,6 +42,7 @@ pub(crate) struct World {
     pub(crate) workers: BTreeMap<String, WorkerKey>,
     pub(crate) locks: BTreeMap<String, LockKey>,
     pub(crate) waits: BTreeMap<String, WaitKey>,
+    parents: BTreeMap<String, String>,
     /// The worker and the lock of every wait, also of one that was taken.
     who: BTreeMap<String, (String, String)>,
     names: BTreeMap<WorkerKey, String>,
@@ -63,6 +64,9 @@ impl World {
     }
 
     pub(crate) fn worker(&mut self, name: &str, base: i32, deadline: Option<u64>, parent: Option<&str>, sequential: bool) -> Outcome {
+        if let Some(parent) = parent {
+            self.parents.insert(name.to_owned(), parent.to_owned());
+        }
         let parent = parent.map(|parent| self.workers[parent]);
         let key = self.graph.add_worker(&WorkerSpec { base, deadline, parent, sequential });
         self.workers.insert(name.to_owned(), key);
@@ -175,6 +179,29 @@ impl World {
             }
         }
         names
+    }
+
+    /// Whether a cycle stands: the plainest search over what the graph shows, with or without the ways from parents to their forks.
+    pub(crate) fn stands(&self, forks: bool) -> bool {
+        let mut ways: BTreeSet<(WorkerKey, WorkerKey)> = BTreeSet::new();
+        for key in self.locks.values() {
+            for wait in self.graph.queue(*key) {
+                let waiter = self.graph.wait(wait).unwrap().worker;
+                ways.extend(self.graph.holders(*key).iter().map(|holding| (waiter, holding.worker)));
+            }
+        }
+        if forks {
+            ways.extend(self.parents.iter().map(|(fork, parent)| (self.workers[parent], self.workers[fork])));
+        }
+        loop {
+            // Who leads nowhere is on no cycle.
+            let from: BTreeSet<WorkerKey> = ways.iter().map(|way| way.0).collect();
+            let before = ways.len();
+            ways.retain(|way| from.contains(&way.1));
+            if ways.len() == before {
+                return before > 0;
+            }
+        }
     }
 
     pub(crate) fn snapshot(&mut self) -> Snapshot {

@@ -380,6 +380,7 @@ impl Graph {
             return false;
         }
         self.drop_hold(hold);
+        self.settle();
         self.add_hold(to, lock, mode, depth);
         self.holds_more(to);
         self.finish(effects);

@@ -43,6 +43,8 @@ impl Graph {
         let (worker, lock, mode, depth) = (wait.worker, wait.lock, wait.mode, wait.depth);
         self.locks[lock].queue.passed(slot);
         self.dequeue(slot);
+        // What falls must have fallen before the hold closes a cycle, or it would go round in it.
+        self.settle();
         self.waits[slot].state = State::Granted;
         let entry = &mut self.workers[worker];
         entry.untaken = self.waits.link(entry.untaken, slot, 0);

@@ -51,19 +51,6 @@ impl<K: Ord + Copy> Heap<K> {
         best
     }
 
-    /// All whose keys are smaller, in no order.
-    pub(super) fn before(&self, key: K, mut found: impl FnMut(u32)) {
-        let mut open = vec![0];
-        while let Some(place) = open.pop() {
-            if let Some(item) = self.items.get(place)
-                && item.0 < key
-            {
-                found(item.1);
-                open.extend([2 * place + 1, 2 * place + 2]);
-            }
-        }
-    }
-
     pub(super) fn insert(&mut self, key: K, slot: u32, mut moved: impl FnMut(u32, usize)) {
         self.items.push((key, slot));
         self.rise(self.items.len() - 1, &mut moved);

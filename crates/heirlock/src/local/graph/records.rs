@@ -312,20 +312,6 @@ impl Queue {
         self.overdue().is_none() && self.serve.first().is_none_or(|(rank, _)| self.order.rank(urgency, arrival) < rank)
     }
 
-    /// Waits that are served before this one, in no order.
-    pub(super) fn before(&self, waits: &Slab<Wait>, slot: u32, mut found: impl FnMut(u32)) {
-        let overdue = self.overdue();
-        if overdue == Some(slot) {
-            return;
-        }
-        let wait = &waits[slot];
-        let rank = self.order.rank(wait.urgency, wait.arrival);
-        if let Some(overdue) = overdue.filter(|overdue| self.order.rank(waits[*overdue].urgency, waits[*overdue].arrival) > rank) {
-            found(overdue);
-        }
-        self.serve.before(rank, found);
-    }
-
     /// The best of all waits in each respect, those of one worker apart.
     pub(super) fn best(&self, waits: &Slab<Wait>, not: u32) -> Urgency {
         let fits = |slot: u32| waits[slot].worker != not;

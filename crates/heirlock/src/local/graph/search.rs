@@ -1,7 +1,8 @@
 //! Who waits for whom in a circle.
 //!
-//! A worker waits for the holders beside whom its wait cannot hold; a reader among readers, for the writers before it in the queue; a parent, in
-//! a way, for its forks. The searches are depth first with an explicit stack and visit each worker once, so waits that converge (a diamond) are
+//! A worker waits for the holders beside whom its wait cannot hold. A reader among readers waits for writers before it in the queue, and these for
+//! the same holders: such an edge is soft, it is only a matter of order. A parent waits, in a way, for its forks. These are the ways on which
+//! urgency travels, too: where no search finds a cycle, none can leave a phantom. The searches are depth first with an explicit stack and visit each worker once, so waits that converge (a diamond) are
 //! no cycle and a long chain is no deep recursion.
 
 use super::Graph;
@@ -14,6 +15,8 @@ use super::slab::NIL;
 pub(super) enum Ways {
     /// All.
     Any,
+    /// Those of waits, and not from parents to their forks.
+    Waits,
     /// Those of a verdict: over sequential workers with one pending wait each.
     Certain,
     /// And of those only the ones to holders.
@@ -26,7 +29,7 @@ struct Edge {
     to: u32,
     /// `NIL` to a fork.
     wait: u32,
-    /// Whether only a place in the queue is in the way.
+    /// Whether only writers queued before it keep the reader from holding beside `to`.
     soft: bool,
 }
 
@@ -72,11 +75,14 @@ impl Graph {
         if let Some(cycle) = self.find_cycle(worker, Ways::CertainHolders) {
             return Judgement::Certain(cycle);
         }
-        let kept_out = |cycle: &[Hop]| cycle.iter().find(|hop| hop.soft).map(|hop| hop.wait);
-        if let Some(reader) = self.find_cycle(worker, Ways::Certain).as_deref().and_then(kept_out) {
-            return Judgement::LetIn(reader);
+        // That a parent waits for its forks is only a guess: it does not bend the order of a queue.
+        for ways in [Ways::Certain, Ways::Waits] {
+            let cycle = self.find_cycle(worker, ways).unwrap_or_default();
+            if let Some(reader) = cycle.iter().find(|hop| hop.soft) {
+                return Judgement::LetIn(reader.wait);
+            }
         }
-        kept_out(&any).map_or(Judgement::Suspected(any), Judgement::LetIn)
+        Judgement::Suspected(any)
     }
 
     /// A way from the worker back to it.
@@ -155,20 +161,12 @@ impl Graph {
             }
             hold = self.holds[hold].link[OF_WORKER].next;
         }
-        let mut wait = entry.waits;
-        while wait != NIL {
-            let lock = &self.locks[self.waits[wait].lock];
-            if lock.mode == Mode::Shared && self.waits[wait].mode == Mode::Exclusive && lock.queue.len() > 1 {
-                return true;
-            }
-            wait = self.waits[wait].link[0].next;
-        }
         false
     }
 
     fn admits(&self, worker: u32, ways: Ways) -> bool {
         let worker = &self.workers[worker];
-        ways == Ways::Any || (worker.sequential && worker.pending == 1)
+        matches!(ways, Ways::Any | Ways::Waits) || (worker.sequential && worker.pending == 1)
     }
 
     fn enter(&mut self, room: &mut Room, worker: u32, ways: Ways) {
@@ -179,25 +177,20 @@ impl Graph {
         let mut slot = workers[worker].waits;
         while slot != NIL {
             let (wait, lock) = (&waits[slot], &locks[waits[slot].lock]);
-            if ways != Ways::Any && !lock.spec.owned {
+            if matches!(ways, Ways::Certain | Ways::CertainHolders) && !lock.spec.owned {
                 // Whoever may release it is unknown.
-            } else if lock.closed() || wait.mode == Mode::Exclusive {
+            } else {
+                let soft = !lock.closed() && wait.mode == Mode::Shared;
                 // A wait for a lock that was granted to its own worker, which has not taken note, is about to be served.
                 let served = self.find_untaken(worker, wait.lock).is_some();
-                let mut hold = lock.holds;
+                let mut hold = if soft && ways == Ways::CertainHolders { NIL } else { lock.holds };
                 while hold != NIL {
                     let to = holds[hold].worker;
                     if to != worker || !served {
-                        room.edges.push(Edge { to, wait: slot, soft: false });
+                        room.edges.push(Edge { to, wait: slot, soft });
                     }
                     hold = holds[hold].link[OF_LOCK].next;
                 }
-            } else if ways != Ways::CertainHolders {
-                lock.queue.before(waits, slot, |other| {
-                    if waits[other].mode == Mode::Exclusive {
-                        room.edges.push(Edge { to: waits[other].worker, wait: slot, soft: true });
-                    }
-                });
             }
             slot = waits[slot].link[0].next;
         }
