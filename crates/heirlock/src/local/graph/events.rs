@@ -3,6 +3,7 @@
 use super::Graph;
 use super::effects::{Acquired, Displaced, Effects, Left, On, Released, Request, Step};
 use super::records::{Kind, Lock, LockKey, LockSpec, Mode, State, Wait, WaitKey, Worker, WorkerKey, WorkerSpec};
+use super::search::Ways;
 use super::slab::{Link, NIL};
 use super::urgency::{NEVER, Urgency};
 
@@ -57,10 +58,13 @@ impl Graph {
             self.workers[fork].parent = NIL;
             let effective = self.workers[slot].effective;
             self.touch(fork, effective, Urgency::NONE);
+            self.settle();
             if parent != NIL {
                 self.adopt(parent, fork);
+                let effective = self.workers[parent].effective;
+                self.touch(fork, Urgency::NONE, effective);
+                self.settle();
             }
-            self.settle();
             if base > self.workers[fork].base {
                 self.rebase(fork, base);
             }
@@ -70,6 +74,7 @@ impl Graph {
             self.workers[parent].forks = self.workers.unlink(forks, slot, 0);
         }
         self.touched.retain(|touched| *touched != slot);
+        self.doubtful.retain(|doubtful| *doubtful != slot);
         self.workers.remove(slot);
         self.finish(effects);
         true
@@ -199,7 +204,7 @@ impl Graph {
         let first_granted = effects.granted.len();
         self.settle();
         if !self.stirred.is_empty() {
-            self.cyclic = self.cyclic || self.find_cycle(worker, super::search::Ways::Any).is_some();
+            self.cyclic = self.cyclic || self.find_cycle(worker, Ways::Any, false).is_some();
             self.promote(effects);
         }
         let refused = self.resolve(worker, Some(key), effects);
@@ -220,8 +225,9 @@ impl Graph {
         effects.granted.remove(first_granted + effects.granted[first_granted..].iter().position(|wait| *wait == key).unwrap_or(0));
         self.strike(own);
         self.displace(worker, lock, &mut effects.displaced);
+        let depth = self.depth_of(worker, lock);
         self.finish(effects);
-        Acquired::Held(self.depth_of(worker, lock))
+        Acquired::Held(depth)
     }
 
     /// Acquires without waiting. Nobody passes those who wait.
@@ -261,8 +267,9 @@ impl Graph {
                 *levels = (*levels - granted).saturating_add(depth);
             }
             self.displace(worker, lock, &mut effects.displaced);
+            let depth = self.depth_of(worker, lock);
             self.finish(effects);
-            return Some(Acquired::Held(self.depth_of(worker, lock)));
+            return Some(Acquired::Held(depth));
         }
         let hold = self.find_hold(worker, lock)?;
         let enters = match self.locks[lock].spec.kind {
@@ -283,8 +290,9 @@ impl Graph {
         self.add_hold(worker, lock, mode, depth);
         self.holds_more(worker);
         self.stir(lock);
+        let depth = self.depth_of(worker, lock);
         self.finish(effects);
-        Acquired::Held(self.depth_of(worker, lock))
+        Acquired::Held(depth)
     }
 
     /// Takes note of a grant. The worker's other waits on that lock lose their places. False if there is no such grant (any more).
@@ -370,14 +378,14 @@ impl Graph {
         if from == to {
             return true;
         }
-        while let Some(grant) = self.find_untaken(from, lock) {
-            self.strike(grant);
-        }
         let (mode, depth) = (self.holds[hold].mode, self.holds[hold].depth);
         if let Some(other) = self.find_hold(to, lock)
             && self.holds[other].depth.checked_add(depth).is_none()
         {
             return false;
+        }
+        while let Some(grant) = self.find_untaken(from, lock) {
+            self.strike(grant);
         }
         self.drop_hold(hold);
         self.settle();

@@ -60,13 +60,13 @@ impl Graph {
         if entry.pending > 0 || entry.forks != NIL {
             self.grantees.push(worker);
             // Further grants must not leave phantoms in it.
-            self.cyclic = self.cyclic || self.find_cycle(worker, Ways::Any).is_some();
+            self.cyclic = self.cyclic || self.find_cycle(worker, Ways::Any, false).is_some();
         }
     }
 
     /// Ends what must be ended because of cycles through this worker. The cycle, if its own wait was to be refused.
     pub(super) fn resolve(&mut self, worker: u32, own: Option<WaitKey>, effects: &mut Effects) -> Option<Cycle> {
-        loop {
+        while own.is_none_or(|own| self.is_queued(own).is_some()) {
             let (hops, victim) = match self.judge(worker) {
                 Judgement::Clear => return None,
                 Judgement::LetIn(reader) => {
@@ -100,6 +100,7 @@ impl Graph {
             }
             effects.ended.push((key, cycle));
         }
+        None
     }
 
     /// Whose wait ends: the closer's, which comes first, unless the policy knows better.
@@ -122,9 +123,11 @@ impl Graph {
             if !self.grantees.is_empty() {
                 let worker = self.grantees.remove(0);
                 self.resolve(worker, None, effects);
-            } else if let Some(worker) = self.doubtful.pop() {
+            } else if !self.doubtful.is_empty() {
+                self.doubtful.sort_unstable_by_key(|worker| self.workers.id(*worker));
+                let worker = self.doubtful.remove(0);
                 // The same cycle need not be reported twice: only a verdict is news.
-                if self.find_cycle(worker, Ways::Certain).is_some() {
+                if self.find_cycle(worker, Ways::CertainHolders, false).is_some() {
                     self.resolve(worker, None, effects);
                 }
             } else {

@@ -135,8 +135,8 @@ pub(super) struct Scratch {
     pub(super) restarts: bool,
     /// The effective priority before the event, if that has been changed in it.
     pub(super) before: Option<i32>,
-    /// The search that last came by.
-    pub(super) seen: u64,
+    /// The search that last came by; on a way that was not complete, and on one that was.
+    pub(super) seen: [u64; 2],
 }
 
 /// What is to be done to bring a worker's inheritance up to date.
@@ -165,7 +165,7 @@ impl Worker {
             pending: 0,
             untaken: NIL,
             link: [Link::NONE],
-            scratch: Scratch { due: Due::Nothing, raise: Urgency::NONE, restarts: false, before: None, seen: 0 },
+            scratch: Scratch { due: Due::Nothing, raise: Urgency::NONE, restarts: false, before: None, seen: [0; 2] },
         }
     }
 

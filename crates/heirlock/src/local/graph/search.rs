@@ -36,6 +36,8 @@ struct Edge {
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     worker: u32,
+    /// Whether the way here has whatever edge it must have.
+    complete: bool,
     /// Where its edges begin, and the next to be tried.
     start: usize,
     next: usize,
@@ -71,13 +73,13 @@ pub(super) enum Judgement {
 
 impl Graph {
     pub(super) fn judge(&mut self, worker: u32) -> Judgement {
-        let Some(any) = self.find_cycle(worker, Ways::Any) else { return Judgement::Clear };
-        if let Some(cycle) = self.find_cycle(worker, Ways::CertainHolders) {
+        let Some(any) = self.find_cycle(worker, Ways::Any, false) else { return Judgement::Clear };
+        if let Some(cycle) = self.find_cycle(worker, Ways::CertainHolders, false) {
             return Judgement::Certain(cycle);
         }
         // That a parent waits for its forks is only a guess: it does not bend the order of a queue.
         for ways in [Ways::Certain, Ways::Waits] {
-            let cycle = self.find_cycle(worker, ways).unwrap_or_default();
+            let cycle = self.find_cycle(worker, ways, true).unwrap_or_default();
             if let Some(reader) = cycle.iter().find(|hop| hop.soft) {
                 return Judgement::LetIn(reader.wait);
             }
@@ -85,8 +87,8 @@ impl Graph {
         Judgement::Suspected(any)
     }
 
-    /// A way from the worker back to it.
-    pub(super) fn find_cycle(&mut self, from: u32, ways: Ways) -> Option<Vec<Hop>> {
+    /// A way from the worker back to it; if `soft`, one over a soft edge.
+    pub(super) fn find_cycle(&mut self, from: u32, ways: Ways, soft: bool) -> Option<Vec<Hop>> {
         if !self.is_waited_for(from) || !self.admits(from, ways) {
             return None;
         }
@@ -94,15 +96,17 @@ impl Graph {
         room.epoch += 1;
         room.edges.clear();
         room.frames.clear();
-        self.enter(&mut room, from, ways);
+        self.enter(&mut room, from, ways, !soft);
         let mut found = None;
-        while let Some(edge) = room.next_edge() {
-            if edge.to == from {
+        while let Some((edge, complete)) = room.next_edge() {
+            let complete = complete || edge.soft;
+            if edge.to == from && complete {
                 found = Some(room.path(0));
                 break;
             }
-            if self.workers[edge.to].scratch.seen != room.epoch && self.admits(edge.to, ways) {
-                self.enter(&mut room, edge.to, ways);
+            // With a soft edge behind, a worker may lead where it did not before.
+            if self.workers[edge.to].scratch.seen[usize::from(complete)] != room.epoch && self.admits(edge.to, ways) {
+                self.enter(&mut room, edge.to, ways, complete);
             }
         }
         self.room = room;
@@ -118,19 +122,19 @@ impl Graph {
         let mut found = Vec::new();
         let roots: Vec<u32> = self.workers.slots().filter(|worker| self.workers[*worker].pending > 0).collect();
         for root in roots {
-            if self.workers[root].scratch.seen >= grey {
+            if self.workers[root].scratch.seen[1] >= grey {
                 continue;
             }
             room.edges.clear();
             room.frames.clear();
             room.epoch = grey;
-            self.enter(&mut room, root, Ways::Any);
+            self.enter(&mut room, root, Ways::Any, true);
             while let Some(&Frame { worker, .. }) = room.frames.last() {
-                let Some(edge) = room.next_edge_of_top() else {
-                    self.workers[worker].scratch.seen = black;
+                let Some((edge, _)) = room.next_edge_of_top() else {
+                    self.workers[worker].scratch.seen[1] = black;
                     continue;
                 };
-                match self.workers[edge.to].scratch.seen {
+                match self.workers[edge.to].scratch.seen[1] {
                     seen if seen == black => {}
                     seen if seen == grey => {
                         if found.len() == most {
@@ -139,7 +143,7 @@ impl Graph {
                         let start = room.frames.iter().position(|frame| frame.worker == edge.to).unwrap_or(0);
                         found.push(room.path(start));
                     }
-                    _ => self.enter(&mut room, edge.to, Ways::Any),
+                    _ => self.enter(&mut room, edge.to, Ways::Any, true),
                 }
             }
         }
@@ -169,10 +173,10 @@ impl Graph {
         matches!(ways, Ways::Any | Ways::Waits) || (worker.sequential && worker.pending == 1)
     }
 
-    fn enter(&mut self, room: &mut Room, worker: u32, ways: Ways) {
+    fn enter(&mut self, room: &mut Room, worker: u32, ways: Ways, complete: bool) {
         let start = room.edges.len();
-        room.frames.push(Frame { worker, start, next: start });
-        self.workers[worker].scratch.seen = room.epoch;
+        room.frames.push(Frame { worker, complete, start, next: start });
+        self.workers[worker].scratch.seen[usize::from(complete)] = room.epoch;
         let Self { workers, holds, locks, waits, .. } = &*self;
         let mut slot = workers[worker].waits;
         while slot != NIL {
@@ -221,8 +225,8 @@ impl Graph {
 }
 
 impl Room {
-    /// The next edge to be tried, after leaving workers whose edges have all been.
-    fn next_edge(&mut self) -> Option<Edge> {
+    /// The next edge to be tried, after leaving workers whose edges have all been; and whether the way to it is complete.
+    fn next_edge(&mut self) -> Option<(Edge, bool)> {
         while !self.frames.is_empty() {
             if let Some(edge) = self.next_edge_of_top() {
                 return Some(edge);
@@ -232,11 +236,11 @@ impl Room {
     }
 
     /// The next edge of the worker reached last; leaves it if there is none.
-    fn next_edge_of_top(&mut self) -> Option<Edge> {
+    fn next_edge_of_top(&mut self) -> Option<(Edge, bool)> {
         let frame = self.frames.last_mut()?;
         if let Some(&edge) = self.edges.get(frame.next) {
             frame.next += 1;
-            return Some(edge);
+            return Some((edge, frame.complete));
         }
         self.edges.truncate(frame.start);
         self.frames.pop();
