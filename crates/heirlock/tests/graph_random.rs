@@ -449,8 +449,18 @@ impl Pair {
         let counts = self.graph.counts();
         assert_eq!((counts.workers, counts.locks), (self.workers.len(), self.locks.len()));
         assert_eq!((counts.waits, counts.holds), (waits.len(), holds));
+        assert!(self.graph.is_sound());
         let suspected = self.graph.suspected(3);
         assert_eq!(!suspected.is_empty(), self.naive.suspected(), "{suspected:?}");
+    }
+
+    fn show(&self) {
+        for (worker, expected) in self.naive.effectives() {
+            let key = WorkerKey::from_number(worker);
+            let (priority, deadline) = (self.graph.effective_priority(key), self.graph.effective_deadline(key));
+            println!("worker {worker}: {priority:?} {deadline:?}, expected {expected:?}");
+        }
+        println!("{:#?}\n{:#?}", self.naive.waits(), self.naive.holds());
     }
 
     /// Removes everything in some order: nothing may be left.
@@ -489,6 +499,7 @@ fn the_graph_agrees_with_a_naive_reference() {
             for event in &pair.log {
                 println!("    {event}");
             }
+            pair.show();
             resume_unwind(panic);
         }
         done += pair.log.len();

@@ -190,6 +190,9 @@ impl Naive {
             fork.parent = removed.parent;
             fork.base = fork.base.max(removed.base);
         }
+        for lock in self.locks.keys().copied().collect::<Vec<_>>() {
+            self.recount(lock);
+        }
         Reply::Done(true)
     }
 
@@ -342,13 +345,22 @@ impl Naive {
 
     pub(crate) fn release(&mut self, worker: Id, lock: Id, levels: u32) -> Reply {
         let Some(at) = self.find(worker, lock) else { return Reply::NotHeld };
+        let mine = |wait: &&Wait| wait.granted && wait.worker == worker && wait.lock == lock;
+        let mut noted = false;
+        while self.holds[at].depth < levels + self.waits.values().filter(mine).map(|wait| wait.depth).sum::<u32>() {
+            let Some(grant) = self.untaken(worker, lock) else { break };
+            self.waits.remove(&grant);
+            noted = true;
+        }
         let left = self.holds[at].depth.saturating_sub(levels);
         self.holds[at].depth = left;
         if left > 0 {
+            if noted {
+                self.displace(worker, lock);
+            }
             return Reply::Kept(left);
         }
         self.holds.remove(at);
-        self.waits.retain(|_, wait| !(wait.granted && wait.worker == worker && wait.lock == lock));
         Reply::Freed
     }
 
@@ -373,7 +385,9 @@ impl Naive {
             Some(at) => self.holds[at].depth += depth,
             None => self.holds.push(Hold { worker, lock, mode, depth }),
         }
-        self.closers.push(worker);
+        if !self.pending(worker).is_empty() || self.workers.values().any(|fork| fork.parent == Some(worker)) {
+            self.closers.push(worker);
+        }
     }
 
     fn grant(&mut self, wait: Id) {
@@ -600,8 +614,10 @@ impl Naive {
         if self.beside(lock, mode) && soft == Soft::None {
             return BTreeSet::new();
         }
-        let served = self.waits.values().any(|other| other.granted && other.worker == worker && other.lock == lock);
-        self.holds.iter().filter(|hold| hold.lock == lock && !(served && hold.worker == worker)).map(|hold| hold.worker).collect()
+        let mine = |other: &&Wait| other.granted && other.worker == worker && other.lock == lock;
+        let untaken: u32 = self.waits.values().filter(mine).map(|other| other.depth).sum();
+        let bars = |hold: &&Hold| hold.lock == lock && (hold.worker != worker || untaken < hold.depth);
+        self.holds.iter().filter(bars).map(|hold| hold.worker).collect()
     }
 
     /// All whom the worker waits for, directly or not.

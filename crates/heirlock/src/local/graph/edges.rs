@@ -132,6 +132,18 @@ impl Graph {
         None
     }
 
+    /// How many levels of the worker's hold it has not taken note of.
+    pub(super) fn untaken_levels(&self, worker: u32, lock: u32) -> u32 {
+        let (mut wait, mut levels) = (self.workers[worker].untaken, 0_u32);
+        while wait != NIL {
+            if self.waits[wait].lock == lock {
+                levels = levels.saturating_add(self.waits[wait].depth);
+            }
+            wait = self.waits[wait].link[0].next;
+        }
+        levels
+    }
+
     /// Strikes a grant off the untaken; whoever calls decides about the hold. Says its depth.
     pub(super) fn strike(&mut self, slot: u32) -> u32 {
         let worker = self.waits[slot].worker;

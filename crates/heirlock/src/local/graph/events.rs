@@ -201,33 +201,27 @@ impl Graph {
     fn close(&mut self, own: u32, effects: &mut Effects) -> Acquired {
         let (worker, lock) = (self.waits[own].worker, self.waits[own].lock);
         let key = WaitKey(self.waits.id(own));
-        let first_granted = effects.granted.len();
         self.settle();
         if !self.stirred.is_empty() {
             self.cyclic = self.cyclic || self.find_cycle(worker, Ways::Any, false).is_some();
             self.promote(effects);
         }
         let refused = self.resolve(worker, Some(key), effects);
+        self.follow(effects);
+        let ended = effects.ended.iter().rposition(|(wait, _)| *wait == key).map(|at| effects.ended.remove(at).1);
+        let acquired = if let Some(cycle) = refused.or(ended) {
+            Acquired::Deadlock(cycle)
+        } else if let Some(at) = effects.granted.iter().rposition(|wait| *wait == key) {
+            effects.granted.remove(at);
+            self.strike(own);
+            self.displace(worker, lock, &mut effects.displaced);
+            Acquired::Held(self.depth_of(worker, lock))
+        } else {
+            // It may have expired before its turn came; that is told as of any other.
+            Acquired::Queued(key)
+        };
         self.finish(effects);
-        if let Some(cycle) = refused {
-            return Acquired::Deadlock(cycle);
-        }
-        if let Some(at) = effects.ended[..].iter().rposition(|(wait, _)| *wait == key) {
-            return Acquired::Deadlock(effects.ended.remove(at).1);
-        }
-        if let Some(at) = effects.expired.iter().rposition(|wait| *wait == key) {
-            // Its time was over before its turn came: it is told as any other.
-            return Acquired::Queued(effects.expired[at]);
-        }
-        if self.is_queued(key).is_some() {
-            return Acquired::Queued(key);
-        }
-        effects.granted.remove(first_granted + effects.granted[first_granted..].iter().position(|wait| *wait == key).unwrap_or(0));
-        self.strike(own);
-        self.displace(worker, lock, &mut effects.displaced);
-        let depth = self.depth_of(worker, lock);
-        self.finish(effects);
-        Acquired::Held(depth)
+        acquired
     }
 
     /// Acquires without waiting. Nobody passes those who wait.
@@ -361,10 +355,16 @@ impl Graph {
     fn release_levels(&mut self, worker: WorkerKey, lock: LockKey, levels: u32, effects: &mut Effects) -> Released {
         let (Some(worker), Some(lock)) = (self.workers.slot(worker.0), self.locks.slot(lock.0)) else { return Released::NotHeld };
         let Some(hold) = self.find_hold(worker, lock) else { return Released::NotHeld };
-        let depth = self.lower(hold, levels);
         // Who gives up what it was granted has taken note.
-        while let Some(grant) = self.find_untaken(worker, lock).filter(|_| depth == 0) {
+        let mut noted = false;
+        while self.holds[hold].depth < levels.saturating_add(self.untaken_levels(worker, lock)) {
+            let Some(grant) = self.find_untaken(worker, lock) else { break };
             self.strike(grant);
+            noted = true;
+        }
+        let depth = self.lower(hold, levels);
+        if noted && depth > 0 {
+            self.displace(worker, lock, &mut effects.displaced);
         }
         self.finish(effects);
         if depth == 0 { Released::Freed } else { Released::Kept(depth) }

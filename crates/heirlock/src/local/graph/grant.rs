@@ -70,6 +70,7 @@ impl Graph {
             let (hops, victim) = match self.judge(worker) {
                 Judgement::Clear => return None,
                 Judgement::LetIn(reader) => {
+                    self.cyclic = true;
                     let lock = self.waits[reader].lock;
                     self.grant(reader, effects);
                     self.stir(lock);
@@ -93,6 +94,8 @@ impl Graph {
                 }
             };
             let cycle = self.tell(&hops);
+            // All that the closer's own wait closed goes with it. Without any other, something may stand.
+            self.cyclic = self.cyclic || own != Some(WaitKey(self.waits.id(victim)));
             let key = self.end(victim);
             self.promote(effects);
             if own == Some(key) {
@@ -116,8 +119,8 @@ impl Graph {
         victim.wait
     }
 
-    /// The end of every event: what grants have closed, what has become certain, whose priority has changed.
-    pub(super) fn finish(&mut self, effects: &mut Effects) {
+    /// What grants have closed, what has become certain.
+    pub(super) fn follow(&mut self, effects: &mut Effects) {
         self.promote(effects);
         loop {
             if !self.grantees.is_empty() {
@@ -131,9 +134,14 @@ impl Graph {
                     self.resolve(worker, None, effects);
                 }
             } else {
-                break;
+                return;
             }
         }
+    }
+
+    /// The end of every event.
+    pub(super) fn finish(&mut self, effects: &mut Effects) {
+        self.follow(effects);
         if self.cyclic && self.removals > self.locks.len() + self.workers.len() {
             self.removals = 0;
             self.cyclic = !self.standing(1).is_empty();

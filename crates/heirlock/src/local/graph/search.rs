@@ -185,12 +185,11 @@ impl Graph {
                 // Whoever may release it is unknown.
             } else {
                 let soft = !lock.closed() && wait.mode == Mode::Shared;
-                // A wait for a lock that was granted to its own worker, which has not taken note, is about to be served.
-                let served = self.find_untaken(worker, wait.lock).is_some();
                 let mut hold = if soft && ways == Ways::CertainHolders { NIL } else { lock.holds };
                 while hold != NIL {
                     let to = holds[hold].worker;
-                    if to != worker || !served {
+                    // A wait for a lock that was granted to its own worker, which has not taken note, is about to be served.
+                    if to != worker || self.untaken_levels(worker, wait.lock) < holds[hold].depth {
                         room.edges.push(Edge { to, wait: slot, soft });
                     }
                     hold = holds[hold].link[OF_LOCK].next;

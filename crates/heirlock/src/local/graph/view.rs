@@ -136,6 +136,12 @@ impl Graph {
         cycles.iter().map(|hops| self.tell(hops)).collect()
     }
 
+    /// For tests: whether what the graph believes of itself between events is so.
+    pub fn is_sound(&mut self) -> bool {
+        let idle = self.due.is_empty() && self.fell.is_empty() && self.stirred.is_empty() && self.grantees.is_empty();
+        idle && self.doubtful.is_empty() && self.touched.is_empty() && (self.cyclic || self.standing(1).is_empty())
+    }
+
     /// How much there is.
     pub fn counts(&self) -> Counts {
         Counts { workers: self.workers.len(), locks: self.locks.len(), waits: self.waits.len(), holds: self.holds.len() }
