@@ -6,8 +6,8 @@
 mod random;
 
 use heirlock::local::graph::{
-    Acquired, Counts, DeadlockPolicy, Displaced, Effects, Graph, Kind, Left, LockKey, LockSpec, Mode, On, Order, Released, Request, State, WaitKey,
-    WorkerKey, WorkerSpec,
+    Acquired, Counts, DeadlockPolicy, Displaced, Effects, Graph, Kind, Left, LockKey, LockSpec, Mode, On, Order, Released, Request, State,
+    WaitKey, WorkerKey, WorkerSpec,
 };
 use random::{Random, seed};
 

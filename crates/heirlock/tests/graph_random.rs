@@ -221,7 +221,8 @@ impl Pair {
 
     /// Some wait, if there is one.
     fn some_wait(&mut self, granted: Option<bool>) -> Option<Id> {
-        let waits: Vec<Id> = self.naive.waits().iter().filter(|(_, wait)| granted.is_none_or(|granted| wait.2 == granted)).map(|(id, _)| *id).collect();
+        let waits: Vec<Id> =
+            self.naive.waits().iter().filter(|(_, wait)| granted.is_none_or(|granted| wait.2 == granted)).map(|(id, _)| *id).collect();
         (!waits.is_empty()).then(|| waits[self.random.index(waits.len())])
     }
 
@@ -283,11 +284,7 @@ impl Pair {
     fn take(&mut self) {
         let Some(wait) = self.some_wait(Some(true)) else { return };
         let key = self.keys[&wait];
-        self.event(
-            &format!("take {wait}"),
-            |graph, effects, _| (Reply::Done(graph.take(key, effects)), None),
-            |naive| naive.take(wait),
-        );
+        self.event(&format!("take {wait}"), |graph, effects, _| (Reply::Done(graph.take(key, effects)), None), |naive| naive.take(wait));
     }
 
     fn take_over(&mut self) {
@@ -481,7 +478,8 @@ impl Pair {
 #[test]
 fn the_graph_agrees_with_a_naive_reference() {
     let seed = seed();
-    let events: usize = std::env::var("HEIRLOCK_EVENTS").ok().map_or(100_000, |events| events.parse().expect("HEIRLOCK_EVENTS is a number"));
+    let events: usize =
+        std::env::var("HEIRLOCK_EVENTS").ok().map_or(100_000, |events| events.parse().expect("HEIRLOCK_EVENTS is a number"));
     println!("HEIRLOCK_SEED={seed}");
     let (mut done, mut histories) = (0, 0_u64);
     let mut tally: BTreeMap<&str, usize> = BTreeMap::new();

@@ -660,7 +660,9 @@ impl Naive {
             let readers = from.iter().filter(|reader| !certain || self.sound(**reader)).flat_map(|reader| self.pending(*reader));
             let readers = readers.filter(|wait| {
                 let lock = self.waits[wait].lock;
-                let back = |to: &Id| (*to == worker && (!certain || self.sound(worker))) || self.reach(*to, certain, Soft::Any, false).contains(&worker);
+                let back = |to: &Id| {
+                    (*to == worker && (!certain || self.sound(worker))) || self.reach(*to, certain, Soft::Any, false).contains(&worker)
+                };
                 self.beside(lock, self.waits[wait].mode)
                     && (!certain || self.locks[&lock].spec.owned)
                     && self.ways(*wait, Soft::Any).iter().any(back)

@@ -83,14 +83,12 @@ impl Graph {
                 }
                 Judgement::Suspected(hops) => {
                     let victim = hops.iter().map(|hop| hop.wait).find(|wait| *wait != NIL);
-                    match victim.filter(|_| self.policy == DeadlockPolicy::ErrSuspected) {
-                        Some(victim) => (hops, victim),
-                        None => {
-                            self.cyclic = true;
-                            effects.suspected.push(self.tell(&hops));
-                            return None;
-                        }
-                    }
+                    let Some(victim) = victim.filter(|_| self.policy == DeadlockPolicy::ErrSuspected) else {
+                        self.cyclic = true;
+                        effects.suspected.push(self.tell(&hops));
+                        return None;
+                    };
+                    (hops, victim)
                 }
             };
             let cycle = self.tell(&hops);

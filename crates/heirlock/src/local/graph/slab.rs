@@ -58,7 +58,7 @@ impl<T> Slab<T> {
 
     /// The slot of the record with this id, if it still exists.
     pub(super) fn slot(&self, id: u64) -> Option<u32> {
-        let slot = (id & u64::from(u32::MAX)) as u32;
+        let slot = u32::try_from(id & u64::from(u32::MAX)).unwrap_or(NIL);
         let entry = self.entries.get(slot as usize)?;
         (u64::from(entry.generation) == id >> 32 && entry.value.is_some()).then_some(slot)
     }
