@@ -485,3 +485,23 @@ fn what_is_removed_leaves_nothing() {
     assert_eq!(world.graph.expire(on_a, &mut world.effects), Left::Gone);
     assert!(world.effects.is_empty());
 }
+
+/// A reader is let in, and what it alone gave goes, though a suspected cycle stands beside it.
+#[test]
+fn what_a_let_in_reader_gave_does_not_go_round() {
+    let mut world = World::default();
+    let (gate, key) = (world.graph.add_lock(LockSpec { order: Order::Fifo, ..LockSpec::new(Kind::RwLock) }), world.lock(Kind::Mutex));
+    let [parent, reader, writer] = [1, 1, 1].map(|base| world.worker(base));
+    let fork = world.graph.add_worker(&WorkerSpec { base: i32::MIN, deadline: None, parent: Some(parent), sequential: true });
+    assert_eq!(world.ask(reader, gate, Mode::Shared), Acquired::Held(1));
+    world.hold(parent, key);
+    world.wait(writer, gate);
+    world.wait_as(fork, gate, Mode::Shared);
+    let request = Request { deadline: Some(30), ..Request::new(parent, gate, Mode::Shared) };
+    let Acquired::Queued(behind) = world.graph.acquire(&request, &mut world.effects) else { panic!() };
+    assert_eq!([parent, reader, fork].map(|worker| world.graph.effective_deadline(worker)), [Some(30); 3]);
+    // The reader waits for the parent, who waits for the reader only because of the writer; the fork does so, too, and is not looked at.
+    world.wait(reader, key);
+    assert_eq!(world.effects.granted, [behind]);
+    assert_eq!([parent, reader, fork].map(|worker| world.graph.effective_deadline(worker)), [None; 3]);
+}

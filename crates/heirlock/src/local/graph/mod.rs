@@ -23,12 +23,14 @@
 //!    worker sequential with one pending wait) ends a wait, which may make other waits grantable. One that passes a reader kept out only by
 //!    writers before it lets that reader in. Any other is suspected, and stands.
 
+mod acquire;
 mod edges;
 mod effects;
 mod events;
 mod grant;
 mod heap;
 mod propagate;
+mod queue;
 mod records;
 mod search;
 mod slab;
