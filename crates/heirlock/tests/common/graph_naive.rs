@@ -119,6 +119,8 @@ pub(crate) struct Naive {
     /// What the graph did.
     hint: Did,
     held: bool,
+    /// The wait of the acquire that is the event.
+    asks: Option<Id>,
     closers: Vec<Id>,
     doubtful: Vec<Id>,
     /// How many readers were let in past writers.
@@ -226,6 +228,7 @@ impl Naive {
 
     pub(crate) fn acquire(&mut self, ask: Ask) -> Reply {
         let Ask { wait, worker, lock, depth, .. } = ask;
+        self.asks = Some(wait);
         let mode = self.mode(lock, ask.mode);
         if let Some(reply) = self.reenter(worker, lock, mode, depth) {
             return reply;
@@ -492,7 +495,9 @@ impl Naive {
                 self.did.suspected.push(worker);
                 return None;
             } else {
-                let next = self.hint.granted.get(self.did.granted.len()).copied().filter(|wait| readers.contains(wait));
+                // The graph does not tell of the acquire's own grant.
+                let told = self.did.granted.iter().filter(|granted| Some(**granted) != self.asks).count();
+                let next = self.hint.granted.get(told).copied().filter(|wait| readers.contains(wait));
                 let next = next.or(own.filter(|own| self.held && readers.contains(own)));
                 self.let_in += 1;
                 self.grant(next.unwrap_or_else(|| panic!("one of {readers:?} should be let in")));
