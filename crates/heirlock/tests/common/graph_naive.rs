@@ -154,7 +154,7 @@ impl Naive {
     pub(crate) fn event(&mut self, hint: &Did, held: bool, act: impl FnOnce(&mut Naive) -> Reply) -> (Reply, Did) {
         let before = self.effectives();
         (self.did, self.hint, self.held) = (Did::default(), hint.clone(), held);
-        self.let_in = 0;
+        (self.let_in, self.asks) = (0, None);
         let reply = act(self);
         self.finish();
         for (worker, effective) in self.effectives() {
