@@ -50,6 +50,22 @@ use search::Room;
 use slab::Slab;
 
 /// The graph of one domain.
+///
+/// ```
+/// use heirlock::local::graph::{Acquired, Effects, Graph, Kind, LockSpec, Mode, Request, WorkerSpec};
+///
+/// let (mut graph, mut effects) = (Graph::default(), Effects::default());
+/// let [low, high] = [1, 9].map(|base| graph.add_worker(&WorkerSpec { base, deadline: None, parent: None, sequential: true }));
+/// let lock = graph.add_lock(LockSpec::new(Kind::Mutex));
+/// assert_eq!(graph.acquire(&Request::new(low, lock, Mode::Exclusive), &mut effects), Acquired::Held(1));
+/// let Acquired::Queued(wait) = graph.acquire(&Request::new(high, lock, Mode::Exclusive), &mut effects) else { panic!() };
+/// assert_eq!(graph.effective_priority(low), Some(9));
+///
+/// effects.clear();
+/// graph.release(low, lock, &mut effects);
+/// assert_eq!((effects.granted.as_slice(), effects.changed.as_slice()), (&[wait][..], &[low][..]));
+/// assert!(graph.take(wait, &mut effects));
+/// ```
 #[derive(Debug)]
 pub struct Graph {
     workers: Slab<Worker>,

@@ -2,8 +2,10 @@
 //!
 //! A worker waits for the holders beside whom its wait cannot hold. A reader among readers waits for writers before it in the queue, and these for
 //! the same holders: such an edge is soft, it is only a matter of order. A parent waits, in a way, for its forks. These are the ways on which
-//! urgency travels, too: where no search finds a cycle, none can leave a phantom. The searches are depth first with an explicit stack and visit each worker once, so waits that converge (a diamond) are
-//! no cycle and a long chain is no deep recursion.
+//! urgency travels, too: where no search finds a cycle, no phantom can stay.
+//!
+//! The searches are depth first with an explicit stack and visit each worker once, so waits that converge (a diamond) are no cycle and a long
+//! chain is no deep recursion.
 
 use super::Graph;
 use super::effects::{Cycle, On, Step};
