@@ -57,7 +57,7 @@ impl Graph {
         let key = WaitKey(self.waits.id(own));
         self.settle();
         if !self.stirred.is_empty() {
-            self.cyclic = self.cyclic || self.find_cycle(worker, Ways::Any, false).is_some();
+            self.cyclic = self.cyclic || self.find_cycle(worker, Ways::Boosts, false).is_some();
             self.promote(effects);
         }
         let refused = self.resolve(worker, Some(key), effects);

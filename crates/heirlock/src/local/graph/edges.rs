@@ -57,7 +57,7 @@ impl Graph {
         let worker = self.waits[slot].worker;
         self.dequeue(slot);
         self.waits.remove(slot);
-        if self.cyclic && self.workers[worker].pending == 1 {
+        if self.workers[worker].pending == 1 {
             self.doubtful.push(worker);
         }
         key

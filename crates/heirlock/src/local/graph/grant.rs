@@ -60,7 +60,7 @@ impl Graph {
         if entry.pending > 0 || entry.forks != NIL {
             self.grantees.push(worker);
             // Further grants must not leave phantoms in it.
-            self.cyclic = self.cyclic || self.find_cycle(worker, Ways::Any, false).is_some();
+            self.cyclic = self.cyclic || self.find_cycle(worker, Ways::Boosts, false).is_some();
         }
     }
 
@@ -84,7 +84,7 @@ impl Graph {
                 Judgement::Suspected(hops) => {
                     let victim = hops.iter().map(|hop| hop.wait).find(|wait| *wait != NIL);
                     let Some(victim) = victim.filter(|_| self.policy == DeadlockPolicy::ErrSuspected) else {
-                        self.cyclic = true;
+                        self.cyclic = self.cyclic || self.find_cycle(worker, Ways::Boosts, false).is_some();
                         effects.suspected.push(self.tell(&hops));
                         return None;
                     };
@@ -140,9 +140,11 @@ impl Graph {
     /// The end of every event.
     pub(super) fn finish(&mut self, effects: &mut Effects) {
         self.follow(effects);
-        if self.cyclic && self.removals > self.locks.len() + self.workers.len() {
+        if !self.cyclic {
             self.removals = 0;
-            self.cyclic = !self.standing(1).is_empty();
+        } else if self.removals > self.locks.len() + self.workers.len() {
+            self.removals = 0;
+            self.cyclic = !self.standing(Ways::Boosts, 1).is_empty();
         }
         let mut touched = std::mem::take(&mut self.touched);
         for worker in touched.drain(..) {

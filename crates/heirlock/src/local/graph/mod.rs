@@ -75,7 +75,7 @@ pub struct Graph {
     policy: DeadlockPolicy,
     arrivals: u64,
     now: u64,
-    /// Whether workers may stand that wait for each other in a circle. True too often costs time, false too often leaves phantom boosts.
+    /// Whether several workers may stand that wait for each other in a circle. True too often costs time, false too often leaves phantom boosts.
     cyclic: bool,
     /// How many edges have gone since that was last looked at.
     removals: usize,

@@ -17,6 +17,8 @@ use super::slab::NIL;
 pub(super) enum Ways {
     /// All.
     Any,
+    /// Those on which urgency travels: a worker that waits for itself gives itself nothing.
+    Boosts,
     /// Those of waits, and not from parents to their forks.
     Waits,
     /// Those of a verdict: over sequential workers with one pending wait each.
@@ -116,7 +118,7 @@ impl Graph {
     }
 
     /// Cycles that stand, at most so many. Every cycle shares a worker with one of them, if there is room.
-    pub(super) fn standing(&mut self, most: usize) -> Vec<Vec<Hop>> {
+    pub(super) fn standing(&mut self, ways: Ways, most: usize) -> Vec<Vec<Hop>> {
         let mut room = std::mem::take(&mut self.room);
         // Two numbers: on the way here, and done.
         room.epoch += 2;
@@ -130,7 +132,7 @@ impl Graph {
             room.edges.clear();
             room.frames.clear();
             room.epoch = grey;
-            self.enter(&mut room, root, Ways::Any, true);
+            self.enter(&mut room, root, ways, true);
             while let Some(&Frame { worker, .. }) = room.frames.last() {
                 let Some((edge, _)) = room.next_edge_of_top() else {
                     self.workers[worker].scratch.seen[1] = black;
@@ -145,7 +147,7 @@ impl Graph {
                         let start = room.frames.iter().position(|frame| frame.worker == edge.to).unwrap_or(0);
                         found.push(room.path(start));
                     }
-                    _ => self.enter(&mut room, edge.to, Ways::Any, true),
+                    _ => self.enter(&mut room, edge.to, ways, true),
                 }
             }
         }
@@ -172,7 +174,7 @@ impl Graph {
 
     fn admits(&self, worker: u32, ways: Ways) -> bool {
         let worker = &self.workers[worker];
-        matches!(ways, Ways::Any | Ways::Waits) || (worker.sequential && worker.pending == 1)
+        !matches!(ways, Ways::Certain | Ways::CertainHolders) || (worker.sequential && worker.pending == 1)
     }
 
     fn enter(&mut self, room: &mut Room, worker: u32, ways: Ways, complete: bool) {
@@ -191,7 +193,7 @@ impl Graph {
                 while hold != NIL {
                     let to = holds[hold].worker;
                     // A wait for a lock that was granted to its own worker, which has not taken note, is about to be served.
-                    if to != worker || self.untaken_levels(worker, wait.lock) < holds[hold].depth {
+                    if to != worker || ways != Ways::Boosts && self.untaken_levels(worker, wait.lock) < holds[hold].depth {
                         room.edges.push(Edge { to, wait: slot, soft });
                     }
                     hold = holds[hold].link[OF_LOCK].next;
@@ -199,7 +201,7 @@ impl Graph {
             }
             slot = waits[slot].link[0].next;
         }
-        if ways == Ways::Any {
+        if matches!(ways, Ways::Any | Ways::Boosts) {
             let mut fork = workers[worker].forks;
             while fork != NIL {
                 room.edges.push(Edge { to: fork, wait: NIL, soft: false });

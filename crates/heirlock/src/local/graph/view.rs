@@ -3,6 +3,7 @@
 use super::Graph;
 use super::effects::Cycle;
 use super::records::{LockKey, Mode, OF_LOCK, OF_WORKER, State, WaitKey, WorkerKey};
+use super::search::Ways;
 use super::slab::NIL;
 use super::urgency::{NEVER, Urgency};
 
@@ -132,14 +133,14 @@ impl Graph {
 
     /// Cycles that stand, at most so many: none of them certain, or it would not stand. Looks at the whole graph.
     pub fn suspected(&mut self, most: usize) -> Vec<Cycle> {
-        let cycles = self.standing(most);
+        let cycles = self.standing(Ways::Any, most);
         cycles.iter().map(|hops| self.tell(hops)).collect()
     }
 
     /// For tests: whether what the graph believes of itself between events is so.
     pub fn is_sound(&mut self) -> bool {
         let idle = self.due.is_empty() && self.fell.is_empty() && self.stirred.is_empty() && self.grantees.is_empty();
-        idle && self.doubtful.is_empty() && self.touched.is_empty() && (self.cyclic || self.standing(1).is_empty())
+        idle && self.doubtful.is_empty() && self.touched.is_empty() && (self.cyclic || self.standing(Ways::Boosts, 1).is_empty())
     }
 
     /// How much there is.
