@@ -33,9 +33,19 @@ impl Place {
         self.file.as_ref().is_some_and(|file| !file.exists())
     }
 
-    /// Says where locks are kept, once.
+    /// Its URL for somebody who only looks.
+    pub(crate) fn for_looking(&self) -> String {
+        match self.url.split_once('?') {
+            _ if !self.url.starts_with("sqlite:") => self.url.clone(),
+            Some((_, query)) if query.split('&').any(|pair| pair.starts_with("create=")) => self.url.clone(),
+            Some(_) => format!("{}&create=no", self.url),
+            None => format!("{}?create=no", self.url),
+        }
+    }
+
+    /// Says where locks are kept.
     pub(crate) fn note_first_use(&self) {
-        if let Some(file) = self.file.as_ref().filter(|_| self.is_unused()) {
+        if let Some(file) = &self.file {
             tell(&format!("first use: locks are kept in {} (change it with --store or HEIRLOCK_STORE)", file.display()));
         }
     }

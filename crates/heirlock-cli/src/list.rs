@@ -26,7 +26,8 @@ async fn snapshot(ls: &Ls) -> Result<Snapshot, Exit> {
         // Nobody has ever locked anything: looking must not leave a file behind.
         return Ok(Snapshot::of_leases(place.url, Vec::new()));
     }
-    let locks = run::connect(&place.url, None).await?;
+    // Looking makes nothing.
+    let locks = run::connect(&place.for_looking(), None).await?;
     let keys = locks.list(&ls.prefix).await.map_err(|error| Exit::own(error.chain()))?;
     let url = Locks::url(&locks);
     locks.close().await;
@@ -102,8 +103,14 @@ fn align(rows: &[[String; 10]]) -> String {
     let widths: Vec<usize> = (0..10).map(width).collect();
     let mut text = String::new();
     for row in rows {
-        let cells = row.iter().zip(&widths).filter(|(_, width)| **width > 0).map(|(cell, width)| format!("{:<width$}", printable(cell)));
-        text += cells.collect::<Vec<_>>().join("  ").trim_end();
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths).filter(|(_, width)| **width > 0) {
+            let cell = printable(cell);
+            line += &cell;
+            // By hand: a formatter's width has a limit.
+            line.extend(std::iter::repeat_n(' ', width - cell.chars().count() + 2));
+        }
+        text += line.trim_end();
         text.push('\n');
     }
     text

@@ -8,11 +8,13 @@ mod args;
 mod child;
 mod default_store;
 mod exit;
+mod group;
 mod list;
 mod progress;
 mod run;
 mod signals;
 mod terminal;
+mod watch;
 
 use args::{Cli, Verb};
 use exit::Exit;
@@ -22,8 +24,6 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return args::refuse(&error),
     };
-    // Taking the terminal back from a child would stop us otherwise. Blocked before there is any thread; a child starts with no signal blocked.
-    terminal::block_ttou();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return Exit::own(format!("cannot start: {error}")).say(),

@@ -6,6 +6,8 @@ use std::time::Duration;
 use heirlock::Locks;
 use heirlock::lease::KeyView;
 
+use crate::exit::tell;
+
 /// The first time that nothing is said: most waits are shorter.
 const QUIET: Duration = Duration::from_millis(300);
 
@@ -25,6 +27,22 @@ pub(crate) async fn show(locks: &Locks, name: &str) -> ! {
     }
 }
 
+/// Says once when the store fails, and once more if it does so again after it had recovered; it is asked again and again meanwhile.
+pub(crate) async fn complain(locks: Locks) {
+    let mut is_told = false;
+    loop {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        match locks.trouble() {
+            Some(trouble) if !is_told => {
+                tell(&format!("{trouble}; trying again"));
+                is_told = true;
+            }
+            Some(_) => {}
+            None => is_told = false,
+        }
+    }
+}
+
 struct Line {
     is_shown: bool,
 }
@@ -32,8 +50,11 @@ struct Line {
 impl Line {
     fn show(&mut self, text: &str) {
         self.is_shown = true;
+        // A line that wraps could not be written over.
+        let width = rustix::termios::tcgetwinsize(stderr()).map_or(0, |size| usize::from(size.ws_col));
+        let cut: String = text.chars().take(if width == 0 { usize::MAX } else { width - 1 }).collect();
         // Back to the start, the text, and away with what is left of a longer one.
-        let _ = write!(stderr(), "\r{text}\x1b[K");
+        let _ = write!(stderr(), "\r{cut}\x1b[K");
         let _ = stderr().flush();
     }
 }

@@ -1,30 +1,23 @@
 //! `heirlock run`: waits for the lock, runs the command, ends it before the lock could be another's.
 
 use std::future::IntoFuture;
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use heirlock::{Kind, Lease, Locks, LostReason, Released, Worker};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::args::{Job, Run};
-use crate::child::Child;
-use crate::exit::{BUSY, EVICTED, Exit, LOST, tell};
+use crate::child::{Change, Child};
+use crate::exit::{BUSY, EVICTED, Exit, LOST, SIGNAL};
 use crate::signals::Signals;
+use crate::watch::Watch;
 use crate::{default_store, progress};
 
 /// How long the first connect may take.
 const CONNECT: Duration = Duration::from_secs(10);
-/// The longest from TERM to KILL.
-const GRACE: Duration = Duration::from_secs(5);
-/// TERM comes this much earlier than the grace would need.
-const EARLY: Duration = Duration::from_millis(500);
-/// KILL comes this much before another could hold.
-const LAST_MOMENT: Duration = Duration::from_millis(250);
-/// How often a valid lease is looked at, at least: a timed wait does not count suspend.
-const GLANCE: Duration = Duration::from_secs(1);
+/// How long the store may take to hear that we are gone.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(run: Run) -> Exit {
     match try_run(run).await {
@@ -38,20 +31,28 @@ async fn try_run(run: Run) -> Result<Exit, Exit> {
     let mut signals = Signals::listen()?;
     let started = Instant::now();
     let place = default_store::url(run.store.clone())?;
-    place.note_first_use();
-    let locks = connect(&place.url, run.patience()).await?;
+    let is_first_use = place.is_unused();
+    let locks = tokio::select! {
+        locks = connect(&place.url, run.patience()) => locks?,
+        signal = signals.end() => return Err(Exit::signal(signal)),
+    };
+    if is_first_use {
+        place.note_first_use();
+    }
+    let complaints = tokio::spawn(progress::complain(locks.clone()));
     let worker = Worker::new(user()).priority(run.priority);
     let lease = tokio::select! {
         lease = wait(&locks, &run, &job, started, &worker) => lease,
         never = progress::show(&locks, &job.name) => never,
-        signal = signals.next() => Err(Exit::signal(signal)),
+        signal = signals.end() => Err(Exit::signal(signal)),
     };
     let exit = match lease {
-        Ok(lease) => hold(&locks, &job, lease, &mut signals, &worker).await,
+        Ok(lease) => hold(&locks, &job, lease, &mut signals).await,
         Err(exit) => exit,
     };
-    // A withdrawn place in the queue, or a release, is told before we go.
-    locks.close().await;
+    complaints.abort();
+    // A withdrawn place in the queue, or a release, is told before we go; a store that does not listen frees it by itself in time.
+    let _ = timeout(LAST_WORDS, locks.close()).await;
     Ok(exit)
 }
 
@@ -102,100 +103,72 @@ async fn wait(locks: &Locks, run: &Run, job: &Job, started: Instant, worker: &Wo
 }
 
 /// Runs the command under the lease.
-async fn hold(locks: &Locks, job: &Job, lease: Lease, signals: &mut Signals, worker: &Worker) -> Exit {
-    let owner = format!("{}@{}:{}", worker.name(), hostname(), std::process::id());
-    let mut child = match Child::start(job, &lease, &owner, &locks.url()) {
+async fn hold(locks: &Locks, job: &Job, lease: Lease, signals: &mut Signals) -> Exit {
+    let mut child = match signals.and_stops().and_then(|()| Child::start(job, &lease, &locks.url())) {
         Ok(child) => child,
         Err(exit) => {
             // The command is the failure to tell of; a release that fails too ends with the ttl.
-            let _ = lease.release().await;
+            let _ = timeout(LAST_WORDS, lease.release()).await;
             return exit;
         }
     };
-    let mut watch = Watch { grace: GRACE.min(lease.ttl() / 3), term_at: None, killed: false, loss: None };
+    let mut watch = Watch::over(&lease);
     let ended = loop {
         tokio::select! {
             biased;
-            ended = child.ended() => break ended,
+            change = child.changed() => match change {
+                Ok(Change::Ended(end)) => break Ok(end),
+                Ok(Change::Stopped) => {
+                    child.stop_with_it().await;
+                    // We were stopped for long, perhaps: a command that has lost its lock does not run on.
+                    watch.act(&lease, &child);
+                    if watch.loss.is_none() {
+                        child.go_on();
+                    }
+                }
+                Err(exit) => break Err(exit),
+            },
             signal = signals.next() => child.signal(signal),
             () = watch.next(&lease) => watch.act(&lease, &child),
         }
     };
+    watch.sweep(&lease, &child).await;
+    drop(child);
     match ended {
-        Ok(status) => finish(lease, status, watch.loss).await,
+        Ok(end) => tokio::select! {
+            exit = finish(lease, end, watch.loss) => exit,
+            signal = signals.end() => Exit::because(own_code(end), format!("signal {signal} while releasing the lock: it is free when its ttl is over")),
+        },
         Err(exit) => exit,
     }
 }
 
-/// Ends the command in time if the lease cannot be kept.
-struct Watch {
-    grace: Duration,
-    term_at: Option<Instant>,
-    killed: bool,
-    loss: Option<LostReason>,
-}
-
-impl Watch {
-    /// Returns when there may be something to do.
-    async fn next(&self, lease: &Lease) {
-        if self.killed {
-            return std::future::pending().await;
-        }
-        let nap = match self.term_at {
-            None => lease.remaining().saturating_sub(self.grace + EARLY),
-            Some(term_at) => {
-                (term_at + self.grace).saturating_duration_since(Instant::now()).min(lease.remaining().saturating_sub(LAST_MOMENT))
-            }
-        };
-        tokio::select! {
-            () = sleep(nap.min(GLANCE)) => {}
-            _ = lease.lost(), if self.term_at.is_none() => {}
-        }
+async fn finish(lease: Lease, end: Result<i32, i32>, loss: Option<LostReason>) -> Exit {
+    let (key, was_valid) = (lease.key().clone(), lease.is_valid());
+    if let Some(reason) = loss {
+        // It has been told already. The release cannot fail in a way that matters.
+        let _ = lease.release().await;
+        return Exit::code(if reason == LostReason::Evicted { EVICTED } else { LOST });
     }
-
-    fn act(&mut self, lease: &Lease, child: &Child) {
-        let left = lease.remaining();
-        let Some(term_at) = self.term_at else {
-            let loss = lease.lost_reason().or_else(|| (left <= self.grace + EARLY).then_some(LostReason::Expired));
-            if let Some(reason) = loss {
-                tell(&format!("ending the command, for the lock on {} is lost: {reason}", lease.key()));
-                self.loss = Some(reason);
-                self.term_at = Some(Instant::now());
-                child.signal(rustix::process::Signal::TERM.as_raw());
-                // One that is stopped could not act on it.
-                child.signal(rustix::process::Signal::CONT.as_raw());
-            }
-            return;
-        };
-        if left <= LAST_MOMENT || term_at.elapsed() >= self.grace {
-            child.signal(rustix::process::Signal::KILL.as_raw());
-            self.killed = true;
-        }
-    }
-}
-
-async fn finish(lease: Lease, status: ExitStatus, loss: Option<LostReason>) -> Exit {
-    let was_valid = lease.is_valid();
-    let loss = loss.or_else(|| lease.lost_reason());
-    let name = lease.key().clone();
-    let released = lease.release().await;
-    match (loss, released) {
-        (Some(LostReason::Evicted), _) => Exit::code(EVICTED),
-        (Some(_), _) => Exit::code(LOST),
-        (None, Ok(Released::AlreadyLost)) => Exit::because(LOST, format!("the lock on {name} was lost before the command ended")),
-        (None, Ok(Released::InTime)) => own_code(status),
-        (None, Err(error)) if was_valid => {
-            tell(&format!("the command ended while the lock on {name} was held, but it could not be released: {}", error.chain()));
-            own_code(status)
-        }
+    let before = lease.lost_reason();
+    match (before, lease.release().await) {
+        (Some(LostReason::Evicted), _) => Exit::because(EVICTED, format!("an operator took the lock on {key} away")),
+        (Some(reason), _) => Exit::because(LOST, format!("the lock on {key} was lost before the command ended: {reason}")),
+        (None, Ok(Released::AlreadyLost)) => Exit::because(LOST, format!("the lock on {key} was lost before the command ended")),
+        (None, Ok(Released::InTime)) => Exit::code(own_code(end)),
+        (None, Err(error)) if was_valid => Exit::because(
+            own_code(end),
+            format!("the command ended while the lock on {key} was held, but it could not be released: {}", error.chain()),
+        ),
         (None, Err(error)) => Exit::of(&error, LOST),
     }
 }
 
-fn own_code(status: ExitStatus) -> Exit {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => Exit::code(u8::try_from(code & 0xff).unwrap_or(u8::MAX)),
-        (None, signal) => Exit::signal(signal.unwrap_or(0)),
+/// The command's code, or 128 and the signal that ended it.
+fn own_code(end: Result<i32, i32>) -> u8 {
+    match end {
+        Ok(code) => u8::try_from(code & 0xff).unwrap_or(u8::MAX),
+        Err(signal) => SIGNAL.saturating_add(u8::try_from(signal).unwrap_or(0)),
     }
 }
 
@@ -203,8 +176,4 @@ fn own_code(status: ExitStatus) -> Exit {
 fn user() -> String {
     let id = nix::unistd::geteuid();
     nix::unistd::User::from_uid(id).ok().flatten().map_or_else(|| format!("uid{id}"), |user| user.name)
-}
-
-fn hostname() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

@@ -1,4 +1,4 @@
-//! The signals that are forwarded to the command, or that end the wait for the lock.
+//! The signals that are forwarded to the command, or that end a wait.
 
 use std::task::{Context, Poll};
 
@@ -6,16 +6,33 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::Exit;
 
-/// TERM, INT, HUP and QUIT, as far as whoever started us does not have them ignored (`nohup`, a shell's background job).
-pub(crate) struct Signals(Vec<(SignalKind, Signal)>);
+/// The stop from the keyboard; not in tokio's list.
+const TSTP: i32 = rustix::process::Signal::TSTP.as_raw();
+
+/// TERM, INT, HUP, QUIT and TSTP, as far as whoever started us does not have them ignored (`nohup`, a shell's background job).
+pub(crate) struct Signals(Vec<(i32, Signal)>);
 
 impl Signals {
+    /// Those that end us while there is no command.
     pub(crate) fn listen() -> Result<Signals, Exit> {
-        let ignored = ignored();
-        let kinds = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup(), SignalKind::quit()];
-        let heard = kinds.into_iter().filter(|kind| ignored >> (kind.as_raw_value() - 1) & 1 == 0);
-        let streams = heard.map(|kind| signal(kind).map(|stream| (kind, stream))).collect::<Result<_, _>>();
-        streams.map(Signals).map_err(|error| Exit::own(format!("cannot listen for signals: {error}")))
+        let mut signals = Signals(Vec::new());
+        for kind in [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup(), SignalKind::quit()] {
+            signals.add(kind)?;
+        }
+        Ok(signals)
+    }
+
+    /// From now on also the stop from the keyboard: the command is to stop first.
+    pub(crate) fn and_stops(&mut self) -> Result<(), Exit> {
+        self.add(SignalKind::from_raw(TSTP))
+    }
+
+    fn add(&mut self, kind: SignalKind) -> Result<(), Exit> {
+        let number = kind.as_raw_value();
+        if ignored() >> (number - 1) & 1 == 0 {
+            self.0.push((number, signal(kind).map_err(|error| Exit::own(format!("cannot listen for signals: {error}")))?));
+        }
+        Ok(())
     }
 
     /// The next one.
@@ -23,10 +40,20 @@ impl Signals {
         std::future::poll_fn(|cx| self.poll(cx)).await
     }
 
+    /// The next one that ends us.
+    pub(crate) async fn end(&mut self) -> i32 {
+        loop {
+            match self.next().await {
+                TSTP => {}
+                signal => return signal,
+            }
+        }
+    }
+
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<i32> {
-        for (kind, stream) in &mut self.0 {
+        for (number, stream) in &mut self.0 {
             if let Poll::Ready(Some(())) = stream.poll_recv(cx) {
-                return Poll::Ready(kind.as_raw_value());
+                return Poll::Ready(*number);
             }
         }
         Poll::Pending

@@ -1,29 +1,57 @@
 //! The terminal's foreground: handed to the command if it is ours, and taken back.
 
-use nix::sys::signal::{SigSet, Signal};
-use rustix::process::{Pid, getpgrp, kill_process_group};
-use rustix::stdio::stdin;
-use rustix::termios::{isatty, tcgetpgrp, tcsetpgrp};
+use std::fs::File;
 
-/// Lets this process set the foreground group while it is in the background.
-pub(crate) fn block_ttou() {
-    let mut set = SigSet::empty();
-    set.add(Signal::SIGTTOU);
-    // It cannot fail for a signal that exists; and without a terminal nothing depends on it.
-    let _ = set.thread_block();
+use nix::sys::signal::{SigSet, Signal};
+use rustix::process::{Pid, getpgrp, getpid, kill_process_group};
+use rustix::termios::{tcgetpgrp, tcsetpgrp};
+
+use crate::group;
+
+/// Our terminal, whatever stdin is.
+fn terminal() -> Option<File> {
+    File::options().read(true).write(true).open("/dev/tty").ok()
 }
 
-/// Hands the foreground to the command's group, if it is ours.
-pub(crate) fn hand_over(group: Pid) {
-    if isatty(stdin()) && tcgetpgrp(stdin()).is_ok_and(|foreground| foreground == getpgrp()) && tcsetpgrp(stdin(), group).is_ok() {
-        // If it was quick to read, the terminal has stopped it meanwhile.
-        let _ = kill_process_group(group, rustix::process::Signal::CONT);
+/// At the start: hands the foreground over if it is ours alone. With others in our group, a pager in the same pipeline say, the command gets it
+/// only when it asks, by [`hand_over`].
+pub(crate) fn offer(to: Pid) {
+    if let Some(terminal) = terminal()
+        && tcgetpgrp(&terminal).is_ok_and(|foreground| foreground == getpgrp())
+        && group::members(getpgrp()).is_some_and(|members| members == [getpid()])
+    {
+        give(&terminal, to);
     }
 }
 
+/// Hands the foreground to the command's group, if it is ours or its own already; tells whether it has it then.
+pub(crate) fn hand_over(to: Pid) -> bool {
+    let Some(terminal) = terminal() else { return false };
+    match tcgetpgrp(&terminal) {
+        Ok(foreground) if foreground == to => true,
+        Ok(foreground) if foreground == getpgrp() => give(&terminal, to),
+        _ => false,
+    }
+}
+
+fn give(terminal: &File, to: Pid) -> bool {
+    let given = tcsetpgrp(terminal, to).is_ok();
+    if given {
+        // If it was quick to read, the terminal has stopped it meanwhile.
+        let _ = kill_process_group(to, rustix::process::Signal::CONT);
+    }
+    given
+}
+
 /// Takes the foreground back from the command's group, if it has it.
-pub(crate) fn take_back(group: Pid) {
-    if isatty(stdin()) && tcgetpgrp(stdin()).is_ok_and(|foreground| foreground == group) {
-        let _ = tcsetpgrp(stdin(), getpgrp());
+pub(crate) fn take_back(from: Pid) {
+    let Some(terminal) = terminal() else { return };
+    if tcgetpgrp(&terminal).is_ok_and(|foreground| foreground == from) {
+        // We are in the background now: the signal that this raises would stop us. Blocked here only, so that no command inherits that.
+        let mut ttou = SigSet::empty();
+        ttou.add(Signal::SIGTTOU);
+        let _ = ttou.thread_block();
+        let _ = tcsetpgrp(&terminal, getpgrp());
+        let _ = ttou.thread_unblock();
     }
 }

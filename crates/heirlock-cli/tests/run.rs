@@ -45,10 +45,19 @@ fn case_c02_busy_at_once_and_after_a_wait() {
 #[test]
 fn case_c02_of_two_at_once_one_is_busy() {
     let place = Place::new();
-    let both: Vec<Running> = (0..2).map(|_| Running::start(&mut place.heirlock(&["run", "-n", "a", "--", "sleep", "1"]))).collect();
-    let mut codes: Vec<_> = both.into_iter().map(|mut running| running.child.wait().unwrap().code()).collect();
-    codes.sort_unstable();
-    assert_eq!(codes, [Some(0), Some(75)]);
+    let go = place.path("go");
+    let script = format!("while [ ! -e {} ]; do sleep 0.01; done", go.display());
+    let mut both: Vec<Running> =
+        (0..2).map(|_| Running::start(&mut place.heirlock(&["run", "-n", "a", "--", "sh", "-c", &script]))).collect();
+    let mut refused = None;
+    eventually("one is refused", || {
+        refused = both.iter_mut().position(|running| running.child.try_wait().unwrap().is_some());
+        refused.is_some()
+    });
+    let mut first = both.swap_remove(refused.unwrap());
+    assert_eq!(first.child.wait().unwrap().code(), Some(75));
+    std::fs::write(&go, "").unwrap();
+    assert_eq!(both[0].child.wait().unwrap().code(), Some(0));
 }
 
 #[test]
@@ -96,7 +105,7 @@ fn input_and_output_pass_through() {
 #[test]
 fn signals_reach_the_whole_group() {
     let place = Place::new();
-    let script = "trap 'echo got; exit 3' INT; echo held; sleep 600 & wait";
+    let script = "trap 'kill $!; echo got; exit 3' INT; echo held; sleep 600 & wait";
     for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT] {
         let mut running = Running::start(&mut place.heirlock(&["run", "a", "--", "sh", "-c", script])).wait_for_line("held");
         running.signal(signal);
@@ -144,6 +153,82 @@ fn shared_holders_and_slots_stand_beside_each_other() {
     assert_eq!(mismatch.status.code(), Some(125));
     assert!(stderr(&mismatch).contains("2 slots"), "{mismatch:?}");
     drop((readers, slots));
+}
+
+#[test]
+fn a_lost_lock_ends_those_whom_the_leader_leaves_behind() {
+    let place = Place::new();
+    let pid = place.path("pid");
+    let script = format!("(trap '' TERM; sh -c 'echo $PPID' > {}; echo held; while :; do sleep 0.1; done) & wait", pid.display());
+    let mut running = Running::start(&mut place.heirlock(&["run", "--ttl", "3", "a", "--", "sh", "-c", &script])).wait_for_line("held");
+    let member: i32 = std::fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
+    std::fs::remove_file(place.path("locks.db")).unwrap();
+    assert_eq!(running.child.wait().unwrap().code(), Some(79));
+    let stat = std::fs::read_to_string(format!("/proc/{member}/stat")).unwrap_or_default();
+    assert!(stat.is_empty() || stat.contains(") Z "), "it runs on: {stat}");
+}
+
+#[test]
+fn a_command_that_a_supervisor_stops_keeps_its_lock() {
+    let place = Place::new();
+    let mut running =
+        Running::start(&mut place.heirlock(&["run", "--ttl", "3", "a", "--", "sh", "-c", "echo $$ >&2; echo held; read line; exit 6"]));
+    // The command has its own group, whose number is the leader's.
+    let leader: i32 = {
+        use std::io::{BufRead, BufReader};
+        let mut line = String::new();
+        BufReader::new(running.child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+        line.trim().parse().unwrap()
+    };
+    let leader = rustix::process::Pid::from_raw(leader).unwrap();
+    rustix::process::kill_process(leader, Signal::STOP).unwrap();
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(3_500) {
+        assert_eq!(place.code(&["run", "-n", "a", "true"]), 75);
+    }
+    rustix::process::kill_process(leader, Signal::CONT).unwrap();
+    // Its stdin is at its end.
+    assert_eq!(running.child.wait().unwrap().code(), Some(6));
+}
+
+#[test]
+fn the_command_starts_with_our_signals_and_its_end_is_seen() {
+    let place = Place::new();
+    let signals = ["-E", "SigBlk|SigIgn", "/proc/self/status"];
+    let without = std::process::Command::new("grep").args(signals).output().unwrap();
+    let within = place.heirlock(&["run", "a", "--", "grep"]).args(signals).output().unwrap();
+    assert_eq!(String::from_utf8(within.stdout), String::from_utf8(without.stdout));
+    let mut ignoring = std::process::Command::new("env");
+    ignoring.args(["--ignore-signal=CHLD", env!("CARGO_BIN_EXE_heirlock"), "run", "a", "--", "sh", "-c", "exit 3"]);
+    assert_eq!(ignoring.env("HEIRLOCK_STORE", place.store()).status().unwrap().code(), Some(3));
+}
+
+#[test]
+fn a_nested_run_finds_the_same_store() {
+    let place = Place::new();
+    let folder = place.path("a%20b?c");
+    std::fs::create_dir(&folder).unwrap();
+    let store = format!("sqlite:{}/l.db?prefix=app/%23", folder.display().to_string().replace('%', "%25").replace('?', "%3F"));
+    let nested = format!("{} run -n a true; echo $?", env!("CARGO_BIN_EXE_heirlock"));
+    let output = place.output(&["run", "--store", &store, "a", "--", "sh", "-c", &format!("cd /; {nested}")]);
+    assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), "75");
+    assert_eq!(std::fs::read_dir(&place.folder).unwrap().count(), 1, "no other store was made");
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_a_busy_store() {
+    let place = Place::new();
+    assert_eq!(place.code(&["run", "a", "true"]), 0);
+    let holder = rusqlite::Connection::open(place.path("locks.db")).unwrap();
+    holder.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let mut waiting = Running::start(&mut place.heirlock(&["run", "a", "true"]));
+    eventually("it has started its threads", || {
+        std::fs::read_dir(format!("/proc/{}/task", waiting.pid())).is_ok_and(|tasks| tasks.count() > 1)
+    });
+    let start = Instant::now();
+    waiting.signal(Signal::TERM);
+    assert_eq!(waiting.child.wait().unwrap().code(), Some(143));
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
 }
 
 #[test]

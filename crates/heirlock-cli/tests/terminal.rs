@@ -5,6 +5,7 @@ mod common;
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use common::{Place, Running, eventually};
 use rustix::process::Signal;
@@ -26,9 +27,10 @@ fn a_wait_says_for_whom_on_a_terminal_only() {
     let mut shown = on_terminal(&place, "run nightly -- echo my turn").spawn().unwrap();
     // The line comes after a moment, and is renewed each second; the holder goes when it has been seen.
     let mut screen = shown.stdout.take().unwrap();
-    let mut text = String::new();
+    let (mut text, since) = (String::new(), Instant::now());
     let expected = format!("waiting for nightly, 2nd of 2, held by {}@", common::user());
     while !(text.contains(&expected) && text.contains(&format!(" pid {} for ", holder.pid()))) {
+        assert!(since.elapsed() < Duration::from_secs(30), "{text}");
         let mut bytes = [0; 256];
         let read = screen.read(&mut bytes).unwrap();
         assert!(read > 0, "{text}");
@@ -57,7 +59,7 @@ fn the_command_reads_the_keyboard() {
 #[test]
 fn an_interrupt_from_the_keyboard_reaches_the_command() {
     let place = Place::new();
-    let script = "run a -- sh -c 'trap \"echo caught; exit 3\" INT; echo held; sleep 600 & wait'";
+    let script = "run a -- sh -c 'trap \"kill \\$!; echo caught; exit 3\" INT; echo held; sleep 600 & wait'";
     let mut running = Running::start(&mut on_terminal(&place, script)).wait_for_line("held\r");
     running.child.stdin.as_mut().unwrap().write_all(b"\x03").unwrap();
     assert_eq!(running.child.wait().unwrap().code(), Some(3));
@@ -74,4 +76,44 @@ fn signals_that_were_ignored_stay_ignored() {
     running.signal(Signal::HUP);
     running.child.stdin.as_mut().unwrap().write_all(b"go on\n").unwrap();
     assert_eq!(running.child.wait().unwrap().code(), Some(4));
+}
+
+/// Ctrl-Z stops the command and us, and `fg` lets both go on: what a shell expects of a job.
+#[test]
+fn a_stop_from_the_keyboard_stops_both_and_fg_continues_both() {
+    let place = Place::new();
+    let mut command = Command::new("script");
+    command.args(["-qec", "bash --norc --noprofile -i", "/dev/null"]).env("HEIRLOCK_STORE", place.store()).env("PS1", "$ ");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut shell = Running::start(&mut command);
+    let (pid, ticks) = (place.path("pid"), place.path("ticks"));
+    let script = format!("echo $$ > {}; while :; do echo >> {}; sleep 0.02; done", pid.display(), ticks.display());
+    let mut keys = shell.child.stdin.take().unwrap();
+    let mut typed = |text: &str| keys.write_all(text.as_bytes()).unwrap();
+    typed(&format!("{} run a -- sh -c '{script}'\n", env!("CARGO_BIN_EXE_heirlock")));
+    let length = || std::fs::metadata(&ticks).map_or(0, |metadata| metadata.len());
+    for round in 0..3 {
+        let before = length();
+        eventually("it runs", || length() > before + 5);
+        typed("\x1a");
+        let leader = || std::fs::read_to_string(&pid).unwrap().trim().parse::<i32>().unwrap();
+        let state = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().rsplit(") ").next().unwrap()[..1].to_owned();
+        let parent = |pid: i32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+            stat.rsplit(") ").next().unwrap().split(' ').nth(1).unwrap().parse::<i32>().unwrap()
+        };
+        eventually("both are stopped", || state(leader()) == "T" && state(parent(leader())) == "T");
+        // It does not run on behind our back: not even a little.
+        let stopped = length();
+        assert_eq!(place.code(&["run", "-n", "a", "true"]), 75, "round {round}");
+        assert_eq!((length(), state(leader()).as_str()), (stopped, "T"), "round {round}");
+        typed("fg\n");
+    }
+    let before = length();
+    eventually("it runs", || length() > before + 5);
+    typed("\x03");
+    eventually("the lock is free", || place.code(&["run", "-n", "a", "true"]) == 0);
+    typed("exit\n");
+    drop(keys);
+    shell.child.wait().unwrap();
 }

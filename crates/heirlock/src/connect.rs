@@ -12,8 +12,9 @@ impl Locks {
     ///
     /// | parameter | for | means |
     /// |---|---|---|
-    /// | `prefix=app/` | all | puts every key under this namespace |
+    /// | `prefix=app/` | `sqlite` | puts every key under this namespace |
     /// | `mode=0660` | `sqlite` | the permissions of a new file; 0600 unless said |
+    /// | `create=no` | `sqlite` | makes nothing: an error where there is no store yet |
     ///
     /// # Errors
     /// `Invalid` for a URL that is malformed or of a kind that this build does not support, `Incompatible` if something else is at that address,
@@ -26,20 +27,25 @@ impl Locks {
     /// # Ok(()) }
     /// ```
     pub async fn connect(url: &str) -> Result<Locks> {
-        Locks::with(open(&Url::parse(url)?).await?, Arc::new(BootClock)).await
+        Locks::with(open(url).await?, Arc::new(BootClock)).await
     }
 }
 
 // Only some stores take time to open.
 #[cfg_attr(not(feature = "sqlite"), allow(clippy::unused_async))]
-async fn open(url: &Url<'_>) -> Result<Arc<dyn Store>> {
+async fn open(text: &str) -> Result<Arc<dyn Store>> {
+    let url = Url::parse(text)?;
     match url.scheme {
-        "memory" => open_memory(url),
+        "memory" => open_memory(&url),
         #[cfg(feature = "sqlite")]
-        "sqlite" => open_sqlite(url).await,
-        other => Err(Error::new(
+        "sqlite" => open_sqlite(&url).await,
+        _ => Err(Error::new(
             Kind::Invalid,
-            format!("this build has no store for {other:?} URLs: use {}", if cfg!(feature = "sqlite") { "sqlite:PATH" } else { "memory:" }),
+            format!(
+                "this build has no store for {}: use {}",
+                redact(text),
+                if cfg!(feature = "sqlite") { "sqlite:/path/to/file" } else { "memory:" }
+            ),
         )),
     }
 }
@@ -51,12 +57,15 @@ fn open_memory(url: &Url<'_>) -> Result<Arc<dyn Store>> {
 
 #[cfg(feature = "sqlite")]
 async fn open_sqlite(url: &Url<'_>) -> Result<Arc<dyn Store>> {
-    url.only(&["mode", "prefix"])?;
+    url.only(&["mode", "prefix", "create"])?;
     let path = match url.rest.strip_prefix("//") {
         // sqlite:///absolute and sqlite://relative are both in use elsewhere.
         Some(rest) => rest,
         None => &url.rest,
     };
+    if path.starts_with(':') {
+        return Err(Error::new(Kind::Invalid, "a database in memory is seen by one connection only: use memory:, or sqlite:/path/to/file"));
+    }
     if path.is_empty() || path.contains('\0') {
         return Err(Error::new(Kind::Invalid, "a sqlite URL needs a path: sqlite:/path/to/file"));
     }
@@ -65,6 +74,11 @@ async fn open_sqlite(url: &Url<'_>) -> Result<Arc<dyn Store>> {
         let bits = u32::from_str_radix(mode, 8);
         options = options
             .mode(bits.map_err(|_| Error::new(Kind::Invalid, format!("mode={mode} is no file mode: give something like mode=0660")))?);
+    }
+    match url.parameter("create") {
+        None | Some("yes") => {}
+        Some("no") => options = options.existing(),
+        Some(other) => return Err(Error::new(Kind::Invalid, format!("create={other} is neither create=yes nor create=no"))),
     }
     if let Some(prefix) = url.parameter("prefix") {
         options = options.prefix(prefix);
@@ -86,7 +100,7 @@ impl<'u> Url<'u> {
             Error::new(Kind::Invalid, format!("{} is no store's URL, {why}: give something like sqlite:/path/to/file", redact(url)))
         };
         let (scheme, rest) = url.split_once(':').ok_or_else(|| bad("it has no scheme"))?;
-        if scheme.is_empty() || !scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) {
+        if !is_scheme(scheme) {
             return Err(bad("its scheme is malformed"));
         }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -95,7 +109,11 @@ impl<'u> Url<'u> {
         let mut parameters = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').ok_or_else(|| bad("a parameter has no value"))?;
-            parameters.push((decode(name)?, decode(value)?));
+            let name = decode(name)?;
+            if parameters.iter().any(|(known, _)| *known == name) {
+                return Err(bad("a parameter stands twice"));
+            }
+            parameters.push((name, decode(value)?));
         }
         Ok(Url { scheme, rest: decode(rest)?, parameters })
     }
@@ -140,28 +158,39 @@ fn decode(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// The URL without what may be secret: everything between `//` and the last `@` before the path, and the values of its parameters. What is no URL at
-/// all is not shown.
+/// The URL without what may be secret: everything before its last `@`, and the values of the parameters after it. What has no scheme is not shown
+/// at all.
 ///
 /// ```
 /// assert_eq!(heirlock::redact("redis://app:hunter2@db1:6379/0?password=x"), "redis://***@db1:6379/0?password=***");
 /// assert_eq!(heirlock::redact("sqlite:/var/lib/app.db"), "sqlite:/var/lib/app.db");
+/// assert_eq!(heirlock::redact("app:hunter2@db1"), "(something without a scheme)");
 /// ```
 pub fn redact(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once(':') else { return "(something without a scheme)".to_owned() };
-    let (place, query) = rest.split_once('?').map_or((rest, None), |(place, query)| (place, Some(query)));
-    // The last @ of all: a password may have a slash or an @ in it that should have been encoded.
-    let place = match (place.strip_prefix("//"), place.rfind('@')) {
-        (Some(_), Some(at)) => format!("//***{}", &place[at..]),
-        (None, Some(at)) => format!("***{}", &place[at..]),
-        (_, None) => place.to_owned(),
+    let Some((scheme, rest)) = url.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) else {
+        return "(something without a scheme)".to_owned();
     };
-    let query = query.map_or(String::new(), |query| {
+    // The last @ of all: a password may have any character in it that should have been encoded.
+    let (user, rest) = match rest.rfind('@') {
+        // Paths and names have no users.
+        _ if LOCAL.contains(&scheme) => ("", rest),
+        Some(at) if rest.starts_with("//") => ("//***", &rest[at..]),
+        // What looks like a scheme is a user's name, or the start of a password.
+        Some(_) => return "(something without a scheme)".to_owned(),
+        None => ("", rest),
+    };
+    let (place, query) = rest.split_once('?').map_or((rest, String::new()), |(place, query)| {
         let hide = |pair: &str| pair.split_once('=').map_or("***".to_owned(), |(name, _)| format!("{name}=***"));
-        format!("?{}", query.split('&').map(hide).collect::<Vec<_>>().join("&"))
+        (place, format!("?{}", query.split('&').map(hide).collect::<Vec<_>>().join("&")))
     });
-    let printable = |text: String| text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect::<String>();
-    printable(format!("{scheme}:{place}{query}"))
+    format!("{scheme}:{user}{place}{query}").chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// The schemes of addresses that name nobody.
+const LOCAL: [&str; 2] = ["memory", "sqlite"];
+
+fn is_scheme(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
 }
 
 #[cfg(test)]
@@ -179,9 +208,17 @@ mod tests {
 
     #[test]
     fn a_bad_url_is_refused_without_its_password() {
-        for bad in
-            ["/var/lib/x", "redis://u:hunter2@h/0", ":x", "re dis://u:hunter2@h", "sqlite:x%zz", "memory:?x", "redis://u:hunter2/@h:1?x"]
-        {
+        for bad in [
+            "/var/lib/x",
+            "redis://u:hunter2@h/0",
+            ":x",
+            "re dis://u:hunter2@h",
+            "sqlite:x%zz",
+            "memory:?x",
+            "redis://u:hunter2/@h:1?x",
+            "redis://u:hunter2?x@h/0",
+            "hunter2@h:1/x",
+        ] {
             let error = pollster::block_on(Locks::connect(bad)).unwrap_err();
             assert!(error.is_invalid(), "{bad}: {error}");
             assert!(!error.chain().contains("hunter2"), "{bad}: {error}");
@@ -192,8 +229,14 @@ mod tests {
         #[test]
         fn no_url_panics_and_no_password_shows(user in "[a-z]{1,5}", secret in "[a-zA-Z0-9/:?&=%@ ]{4,12}", rest in any::<String>()) {
             let secret = format!("S3cr{secret}3T");
-            let shown = redact(&format!("redis://{user}:{}@host{rest}", secret.replace('?', "")));
-            prop_assert!(!shown.contains("S3cr") || rest.contains("S3cr"), "{}", shown);
+            let urls = [format!("redis://{user}:{secret}@host{rest}"), format!("{user}:{secret}@host"), format!("{secret}@host:1/{rest}")];
+            // A password that begins like a URL, in the place of one, cannot be told from it.
+            for url in urls.iter().filter(|url| !url.starts_with("S3cr") || !secret.contains("://")) {
+                let error = pollster::block_on(Locks::connect(url)).unwrap_err();
+                for shown in [redact(url), error.chain()] {
+                    prop_assert!(!shown.contains("S3cr") && !shown.contains("3T") || rest.contains("S3cr") || rest.contains("3T"), "{}", shown);
+                }
+            }
             drop(Url::parse(&rest));
             drop(redact(&rest));
         }

@@ -100,7 +100,7 @@ impl Worker {
         self.0.base.load(Ordering::Relaxed)
     }
 
-    /// Changes the base priority; what the worker holds and waits for follows.
+    /// Changes the base priority. Leases that it holds or waits for tell their store with their next beat, within a third of the ttl.
     pub fn set_priority(&self, priority: i32) {
         self.0.base.store(priority, Ordering::Relaxed);
     }

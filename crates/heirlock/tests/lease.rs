@@ -174,3 +174,53 @@ async fn a_timeout_tells_the_store_once() {
     locks.close().await;
     assert_eq!(store.counts().leaves, 2, "one of the waiter, one of the holder");
 }
+
+#[tokio::test]
+async fn a_deadline_that_is_over_takes_a_free_key_and_waits_for_no_other() {
+    let locks = Locks::new(MemoryStore::new()).await.unwrap();
+    let past = std::time::Instant::now();
+    let lease = locks.lock("k").deadline(past).await.unwrap();
+    let error = locks.lock("k").deadline(past).await.unwrap_err();
+    assert!(error.is_timeout(), "{error}");
+    assert!(locks.inspect("k").await.unwrap().queue.is_empty());
+    drop(lease);
+}
+
+#[tokio::test]
+async fn a_short_wait_for_a_silent_store_is_a_timeout_and_a_long_one_is_not() {
+    let store = Faulty::new(MemoryStore::new());
+    let locks = Locks::new(store.clone()).await.unwrap();
+    store.always(Point::Enter, Fault::HangRequest);
+    assert!(locks.lock("k").timeout(MS(20)).await.unwrap_err().is_timeout());
+    assert!(locks.lock("k").timeout(MS(1_100)).await.unwrap_err().is_unreachable());
+    store.next(Point::Enter, [Fault::LoseRequest]);
+    assert!(locks.lock("k").timeout(MS(20)).await.unwrap_err().is_unreachable(), "it said that the connection was cut");
+}
+
+#[tokio::test]
+async fn one_hint_wakes_all_readers_of_a_session_and_few_of_its_writers() {
+    let store = Faulty::new(MemoryStore::new());
+    let (locks, others) = (Locks::new(store.clone()).await.unwrap(), Locks::new(store.clone()).await.unwrap());
+    let writer = others.lock("k").await.unwrap();
+    let readers: Vec<_> = (0..20).map(|_| tokio::spawn(locks.lock("k").shared().into_future())).collect();
+    while locks.inspect("k").await.unwrap().queue.len() < 20 {
+        tokio::task::yield_now().await;
+    }
+    let since = std::time::Instant::now();
+    drop(writer);
+    let mut held = Vec::new();
+    for reader in readers {
+        held.push(reader.await.unwrap().unwrap());
+    }
+    assert!(since.elapsed() < MS(900), "they waited for their looks: {:?}", since.elapsed());
+
+    let writers: Vec<_> = (0..20).map(|_| tokio::spawn(others.lock("k").into_future())).collect();
+    while others.inspect("k").await.unwrap().queue.len() < 20 {
+        tokio::task::yield_now().await;
+    }
+    drop(held);
+    for writer in writers {
+        drop(writer.await.unwrap().unwrap());
+    }
+    assert!(others.list("").await.unwrap().iter().all(|key| key.queue.is_empty()));
+}

@@ -20,6 +20,8 @@ use crate::{Error, Kind, Result, Worker};
 pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
 /// The most slots of a key.
 pub const MAX_SLOTS: u32 = 10_000;
+/// The longest reason, in bytes: it is kept with the lease and shown to operators.
+const MAX_WHY: usize = 1024;
 /// How long a call that may not wait gives the store to answer.
 const ROUND_TRIP: Duration = Duration::from_secs(10);
 
@@ -142,7 +144,7 @@ impl Acquire {
         self
     }
 
-    /// Why it is wanted: shown to operators.
+    /// Why it is wanted, in at most 1,024 bytes: shown to operators.
     pub fn why(mut self, why: impl Into<String>) -> Self {
         self.why = Some(why.into());
         self
@@ -163,7 +165,7 @@ impl Acquire {
     }
 
     /// Checks the options.
-    fn ask(&self, worker: Option<Worker>) -> Result<Ask> {
+    fn ask(&self, worker: Option<Worker>, patience: Option<Duration>) -> Result<Ask> {
         let key = self.key.clone().map_err(|what| Error::new(Kind::Invalid, what))?;
         let ttl = millis("ttl", self.ttl)?;
         let min_ttl = self.handle.session.store.min_ttl();
@@ -190,7 +192,11 @@ impl Acquire {
         if let Some(timeout) = self.timeout.filter(|timeout| !timeout.is_zero()) {
             millis("timeout", timeout)?;
         }
-        let at_once = self.timeout.is_some_and(|timeout| timeout.is_zero());
+        if let Some(why) = self.why.as_ref().filter(|why| why.len() > MAX_WHY) {
+            return Err(Error::new(Kind::Invalid, format!("a reason has at most {MAX_WHY} bytes, and this has {}: shorten it", why.len())));
+        }
+        // What is over already takes a free key, and does not wait for a held one.
+        let at_once = patience.is_some_and(|span| span.is_zero());
         let owner = self.owner(worker.as_ref());
         let (mode, priority) = (self.mode, self.priority);
         let may_queue = self.may_queue && !at_once;
@@ -210,22 +216,19 @@ impl Acquire {
         })
     }
 
-    /// The nearest of the call's and the worker's.
-    fn until(&self, worker: Option<&Worker>, may_queue: bool) -> Option<Moment> {
-        let now = self.handle.session.clock.now();
-        let worker = worker.and_then(Worker::current_deadline);
-        let instants = self.deadline.into_iter().chain(worker).map(|instant| instant.saturating_duration_since(Instant::now()));
-        let timeout = self.timeout.filter(|timeout| !timeout.is_zero());
-        // A call that may not wait still has to hear the store's answer.
-        let round_trip = (!may_queue).then_some(ROUND_TRIP);
-        let nearest = instants.chain(timeout).min();
-        nearest.map(|span| if may_queue { span } else { span.max(ROUND_TRIP) }).or(round_trip).map(|span| now + span)
+    /// How long to wait: the nearest of the call's and the worker's. Zero if that is over already.
+    fn patience(&self, worker: Option<&Worker>) -> Option<Duration> {
+        let instants = self.deadline.into_iter().chain(worker.and_then(Worker::current_deadline));
+        instants.map(|instant| instant.saturating_duration_since(Instant::now())).chain(self.timeout).min()
     }
 
     async fn run(self) -> Result<Lease> {
         let worker = Worker::current();
-        let ask = self.ask(worker.clone())?;
-        let until = self.until(worker.as_ref(), ask.may_queue);
+        let patience = self.patience(worker.as_ref());
+        let ask = self.ask(worker, patience)?;
+        // A call that may not wait still has to hear the store's answer.
+        let patience = if ask.may_queue { patience } else { Some(patience.filter(|span| !span.is_zero()).unwrap_or(ROUND_TRIP)) };
+        let until = patience.map(|span| self.handle.session.clock.now() + span);
         loop {
             let mut attempt = Attempt::begin(&self.handle, &ask, until)?;
             match attempt.verdict().await {
@@ -252,7 +255,8 @@ impl IntoFuture for Acquire {
     /// `Unreachable` or `Storage` (the store, at the deadline), `Incompatible`.
     ///
     /// # Cancel safety
-    /// Dropped at any moment, it withdraws: no lock and no place in a queue is left behind.
+    /// Dropped at any moment, it withdraws: no lock and no place in a queue is left behind. The store is told in the background, as it is after a
+    /// timeout: for a moment after it, others may still find the key busy.
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.run())
     }
@@ -281,6 +285,7 @@ impl<'a> Attempt<'a> {
             Some((Request::Enter(enter), sent)) => Some((session.store.enter(self.key, enter), sent)),
             _ => None,
         };
+        let mut listener = self.vital.listen();
         poll_fn(|cx| {
             if let Some((enter, sent)) = &mut first
                 && let Poll::Ready(answer) = enter.as_mut().poll(cx)
@@ -288,7 +293,7 @@ impl<'a> Attempt<'a> {
                 session.answered(self.token, *sent, answer);
                 first = None;
             }
-            self.vital.poll_verdict(cx)
+            listener.verdict(cx)
         })
         .await
     }

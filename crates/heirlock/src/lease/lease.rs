@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::entry::{Ask, Request};
 use super::handle::Handle;
 use super::key::Key;
-use super::ticket::{Mode, Token, Was};
+use super::ticket::{Mode, Owner, Token, Was};
 use super::verb::Holding;
 use super::vital::{LostReason, Vital};
 use crate::Result;
@@ -75,6 +75,11 @@ impl Lease {
         self.holding.slot
     }
 
+    /// Who holds it, as operators see it.
+    pub fn owner(&self) -> &Owner {
+        &self.ask.owner
+    }
+
     /// How long it lives without renewal.
     pub fn ttl(&self) -> Duration {
         Duration::from_millis(self.ask.terms.ttl)
@@ -115,7 +120,8 @@ impl Lease {
         if self.handle.session.is_forked() {
             return LostReason::Forked;
         }
-        poll_fn(|cx| self.vital.poll_lost(cx)).await
+        let mut listener = self.vital.listen();
+        poll_fn(|cx| listener.lost(cx)).await
     }
 
     /// Does the work while the lease is valid: when it is lost the work is dropped, and never polled again.
@@ -127,9 +133,10 @@ impl Lease {
     /// Dropping it drops the work.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output> {
         let mut work = pin!(work);
+        let mut listener = self.vital.listen();
         poll_fn(|cx| {
             // A waker for the loss first, so that it cannot slip between the check and the wait.
-            if let Poll::Ready(reason) = self.vital.poll_lost(cx) {
+            if let Poll::Ready(reason) = listener.lost(cx) {
                 return Poll::Ready(Err(reason.to_error()));
             }
             // The timer may be late, after a stop or a suspend: the clock is asked too.
@@ -165,6 +172,7 @@ impl Lease {
             Some((Request::Leave(leave), sent)) => Some((session.store.leave(&self.ask.key, leave), sent)),
             _ => None,
         };
+        let mut listener = self.vital.listen();
         let left = poll_fn(|cx| {
             if let Some((leave, sent)) = &mut first
                 && let Poll::Ready(answer) = leave.as_mut().poll(cx)
@@ -172,10 +180,11 @@ impl Lease {
                 session.left(self.token, *sent, answer);
                 first = None;
             }
-            self.vital.poll_left(cx)
+            listener.left(cx)
         })
         .await;
         drop(first);
+        drop(listener);
         self.is_released = true;
         match left {
             Ok(Was::Held) if !was_lost => Ok(Released::InTime),

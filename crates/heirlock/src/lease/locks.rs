@@ -108,6 +108,11 @@ impl Locks {
         self.0.session.store.url()
     }
 
+    /// What the store fails with at the moment, while calls and renewals are retried; for a person who watches.
+    pub fn trouble(&self) -> Option<String> {
+        self.0.session.trouble()
+    }
+
     /// What the store can do.
     pub fn capabilities(&self) -> Capabilities {
         self.0.session.store.capabilities()

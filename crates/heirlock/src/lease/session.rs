@@ -9,7 +9,7 @@ use super::entry::{Ask, Effect, Entry, Request, Sent};
 use super::key::Key;
 use super::store::{Notice, Store};
 use super::ticket::{SessionId, Token};
-use super::verb::{Answer, Left};
+use super::verb::{Answer, Left, News};
 use super::vital::Vital;
 use crate::clock::{Clock, Moment};
 use crate::sync::lock;
@@ -19,6 +19,9 @@ use crate::{Error, Kind, Result};
 const LONGEST_NAP: Duration = Duration::from_secs(1);
 /// How long a request waits before it is looked at again, when too many are under way.
 const CROWDED: Duration = Duration::from_millis(10);
+
+/// How many of a session's waiters for a key look when one of them may have been granted.
+const NEXT_IN_TURN: usize = 4;
 
 pub(crate) struct Session {
     pub(crate) store: Arc<dyn Store>,
@@ -149,13 +152,20 @@ impl Session {
         self.change(token, |entry| (Some(entry.request(now)), Effect::default())).flatten()
     }
 
-    /// What the caller's own `enter` came to.
+    /// What an `enter` or a `beat` came to.
     pub(crate) fn answered(&self, token: Token, sent: Sent, answer: Result<Answer>) {
         let now = self.clock.now();
-        self.change(token, |entry| {
+        let joined = self.change(token, |entry| {
+            let held = entry.holds_beside_others();
             entry.land(sent);
-            ((), entry.answered(sent, answer, now))
+            let effect = entry.answered(sent, answer, now);
+            let joined = (!held && entry.holds_beside_others()).then(|| entry.ask.key.clone());
+            (joined, effect)
         });
+        // Others of this session may have been granted with it: one hint stands for all of them.
+        if let Some(Some(key)) = joined {
+            self.hint(&Notice { key, news: News::Granted });
+        }
     }
 
     /// What a `leave` came to.
@@ -182,13 +192,20 @@ impl Session {
         });
     }
 
-    /// A hint came for a key: its waiters look now.
+    /// A hint came for a key: whom it may concern looks now. It does not say which ticket was granted, but that must be one of those next in
+    /// turn; should it be another after all, its own look finds it.
     pub(crate) fn hint(&self, notice: &Notice) {
         let now = self.clock.now();
         let mut table = lock(&self.table);
-        let tokens = table.by_key.get(&notice.key).cloned().unwrap_or_default();
+        let tokens = table.by_key.get(&notice.key).map_or(&[][..], Vec::as_slice);
+        let concern = |token: &Token| Some((table.entries.get(token)?.concerns(notice.news)?, *token));
+        let mut concerned: Vec<_> = tokens.iter().filter_map(concern).collect();
+        if notice.news == News::Granted && concerned.len() > NEXT_IN_TURN {
+            concerned.select_nth_unstable(NEXT_IN_TURN);
+            concerned.truncate(NEXT_IN_TURN);
+        }
         let mut ring = false;
-        for token in tokens {
+        for (_, token) in concerned {
             if let Some(entry) = table.entries.get_mut(&token) {
                 entry.hint(now);
                 ring |= table.schedule(token);
@@ -198,6 +215,11 @@ impl Session {
         if ring {
             self.ring();
         }
+    }
+
+    /// What the store last failed with for one of the tickets, if it has not answered since.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        lock(&self.table).entries.values().find_map(|entry| entry.trouble().map(Error::chain))
     }
 
     /// Changes an entry under the table's mutex, wakes whom that concerns after it, and the keeper if it sleeps too long for it now.

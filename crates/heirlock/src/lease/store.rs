@@ -48,50 +48,77 @@ impl Capabilities {
 
 /// An engine that keeps leases.
 ///
-/// # Contract
-/// The verbs do what [`ledger`](super::ledger) does, each atomically per key and durable before it is answered, in one round trip. All of them
-/// - *require* valid keys, which [`Key`] grants, and sequence numbers that grow with every send of a ticket;
+/// The verbs do what [`ledger`](super::ledger) does, each atomically per key, durable before it is answered, in one round trip, and judge all time by
+/// the store's clock, never by the client's. All of them
 /// - *may be repeated*: the token makes them idempotent;
-/// - *fail* with a transient kind ([`Kind::is_transient`](crate::Kind::is_transient)) where the request may or may not have been carried out;
-///   the caller sends it again with a new sequence number, or withdraws;
-/// - *never hang* for longer than the caller polls: dropping the future gives up the answer, not the request;
-/// - judge all time by the store's clock, never by the client's.
+/// - *fail* with a transient kind ([`Kind::is_transient`](crate::Kind::is_transient)) where the request may or may not have been carried out; the
+///   caller sends it again with a new sequence number, or withdraws;
+/// - *may be dropped* while they wait: that gives up the answer, not the request.
+///
+/// The suite in `heirlock::conformance` (feature `conformance`) checks all of this for any store.
 pub trait Store: Send + Sync + 'static {
-    /// Queues a ticket and promotes, or beats a live one.
+    /// Asks for a key.
     ///
-    /// Answers [`Answer::Held`] if nobody is before it; `Queued`; `Busy` if it may not queue; `Gone` if it has ended before.
+    /// *Requires* a sequence number above that of every request sent for the ticket, retries included; a ttl of at least [`Store::min_ttl`].
+    /// *Does* queue a new ticket by (priority, arrival) and promote; on a live ticket, what a beat does; on one that has ended, nothing.
+    /// *Answers* `Held` if nobody is before it, `Queued`, `Busy` if it may not queue, `Mismatch` if the key is in use with other slots, `Gone` if it
+    /// had ended.
     fn enter<'a>(&'a self, key: &'a Key, request: Enter) -> Pending<'a, Answer>;
 
-    /// Beats many tickets in one round trip, on whatever keys; at most 256.
+    /// Beats many tickets in one round trip, on whatever keys.
     ///
-    /// Answers per ticket, in their order. One that fails does not fail the others, unless the store as a whole cannot be reached.
+    /// *Requires* at most 256 of them, each with a sequence number above that of every request sent for the ticket.
+    /// *Does* renew what is held and not revoked, claim what is granted, keep alive what is queued; take over priority and what the owner waits for.
+    /// *Answers* per ticket, in their order, as `enter`. One that fails does not fail the others, unless the store as a whole cannot be reached.
     fn beat(&self, requests: Vec<(Key, Beat)>) -> Pending<'_, Vec<Result<Answer>>>;
 
-    /// Ends a ticket and hands its key on in the same step. A repeated `leave` repeats its answer.
+    /// Releases or withdraws.
+    ///
+    /// *Requires* that [`Leave::settled`] is true only if no `enter` of the ticket can still arrive.
+    /// *Does* end the ticket whatever came before, hand its key on in the same step, and tell the next.
+    /// *Answers* what the ticket was; a repeated `leave` repeats its answer; what is not known leaves a tombstone, so that a late `enter` finds it gone.
     fn leave<'a>(&'a self, key: &'a Key, request: Leave) -> Pending<'a, Left>;
 
-    /// Takes a key away from its holders: see [`Evict`]. Answers how many holders it met.
+    /// Takes a key away from its holders.
+    ///
+    /// *Requires* nothing of the caller: it is an operator's.
+    /// *Does* mark the holders (those with the fence, if one is named) as revoked, which keeps the key exclusive until they leave or expire; end those
+    /// that have not claimed; with `force`, end all now.
+    /// *Answers* how many holders it met.
     fn evict<'a>(&'a self, key: &'a Key, request: Evict) -> Pending<'a, u64>;
 
-    /// One key as operators see it. It looks first: what has expired is not shown.
+    /// One key as operators see it.
+    ///
+    /// *Requires* nothing. *Does* look first, so that what has expired is neither shown nor in the way.
+    /// *Answers* holders and queue in order, without tokens; nobody, for a key that is not in use.
     fn inspect<'a>(&'a self, key: &'a Key) -> Pending<'a, KeyView>;
 
-    /// All keys in use whose name starts with the prefix, in order of name.
+    /// The keys in use whose names start so.
+    ///
+    /// *Requires* nothing; no character of the prefix has a meaning. *Does* look at each key. The list is no snapshot of one moment.
+    /// *Answers* as `inspect`, in order of name.
     fn list<'a>(&'a self, prefix: &'a str) -> Pending<'a, Vec<KeyView>>;
 
-    /// From now on hints for this session's tickets go to the sink; a later call replaces it. Hints from before may be lost.
+    /// Asks for hints.
+    ///
+    /// *Requires* that the sink does not block.
+    /// *Does* send the hints for this session's tickets to the sink from now on, instead of to an earlier one. Hints may be lost, doubled and late.
+    /// *Answers* when it listens.
     fn notices(&self, session: SessionId, sink: Sink) -> Pending<'_, ()>;
 
-    /// The session is over: no more hints. Its tickets stay until they leave or expire.
+    /// The session is over.
+    ///
+    /// *Requires* nothing. *Does* end its hints and forget where they went; its tickets stay until they leave or expire.
+    /// *Answers* when that is done.
     fn goodbye(&self, session: SessionId) -> Pending<'_, ()>;
 
-    /// The shortest ttl that this store can keep.
+    /// The shortest ttl that this store can keep. *Answers* the same each time.
     fn min_ttl(&self) -> Duration;
 
-    /// What it can do.
+    /// What it can do. *Answers* the same each time.
     fn capabilities(&self) -> Capabilities;
 
-    /// Its address as operators see it, without any password.
+    /// Its address as operators see it, without any password; as far as it has none, a URL that leads to the same store again.
     fn url(&self) -> String;
 }
 

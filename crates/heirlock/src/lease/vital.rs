@@ -84,22 +84,73 @@ struct Inner {
     lost: Option<LostReason>,
     left: Option<Result<Was, Error>>,
     effective: i32,
-    wakers: Vec<Waker>,
+    /// Who waits for a change, each under the number of its listener.
+    wakers: Vec<(u64, Waker)>,
+    listeners: u64,
 }
 
 impl Inner {
     /// Who waits for a change; called after the mutex is let go.
     fn take_wakers(&mut self) -> Vec<Waker> {
-        std::mem::take(&mut self.wakers)
+        std::mem::take(&mut self.wakers).into_iter().map(|(_, waker)| waker).collect()
     }
 
-    /// Keeps a waker that was cloned before the mutex was taken, and gives it back if there is one like it.
-    fn wait(&mut self, waker: Waker) -> Option<Waker> {
-        if self.wakers.iter().any(|known| known.will_wake(&waker)) {
-            return Some(waker);
+    /// Keeps the listener's waker, which was cloned before the mutex was taken, and gives back the one that it replaces.
+    fn wait(&mut self, listener: &mut u64, waker: Waker) -> Option<Waker> {
+        if *listener == 0 {
+            self.listeners += 1;
+            *listener = self.listeners;
         }
-        self.wakers.push(waker);
+        if let Some((_, known)) = self.wakers.iter_mut().find(|(number, _)| number == listener) {
+            return Some(std::mem::replace(known, waker));
+        }
+        self.wakers.push((*listener, waker));
         None
+    }
+}
+
+/// Somebody who waits for a change. Its waker goes with it, however often a long-lived lease is listened to.
+pub(crate) struct Listener<'v> {
+    vital: &'v Vital,
+    /// 0 until it has waited.
+    number: u64,
+}
+
+impl Listener<'_> {
+    pub(crate) fn verdict(&mut self, cx: &Context<'_>) -> Poll<Verdict> {
+        self.poll(cx, |inner| inner.verdict.take())
+    }
+
+    pub(crate) fn lost(&mut self, cx: &Context<'_>) -> Poll<LostReason> {
+        self.poll(cx, |inner| inner.lost)
+    }
+
+    pub(crate) fn left(&mut self, cx: &Context<'_>) -> Poll<Result<Was, Error>> {
+        self.poll(cx, |inner| inner.left.take())
+    }
+
+    /// Wakers are cloned before, and dropped after, the mutex is held: a waker's code may call back into us.
+    fn poll<T>(&mut self, cx: &Context<'_>, look: impl FnOnce(&mut Inner) -> Option<T>) -> Poll<T> {
+        let waker = cx.waker().clone();
+        let mut inner = lock(&self.vital.inner);
+        if let Some(found) = look(&mut inner) {
+            drop(inner);
+            return Poll::Ready(found);
+        }
+        let spare = inner.wait(&mut self.number, waker);
+        drop(inner);
+        drop(spare);
+        Poll::Pending
+    }
+}
+
+impl Drop for Listener<'_> {
+    fn drop(&mut self) {
+        let mut inner = lock(&self.vital.inner);
+        let at = inner.wakers.iter().position(|(number, _)| *number == self.number);
+        let waker = at.map(|at| inner.wakers.swap_remove(at));
+        drop(inner);
+        drop(waker);
     }
 }
 
@@ -175,29 +226,34 @@ impl Vital {
         lock(&self.inner).lost
     }
 
-    pub(crate) fn poll_verdict(&self, cx: &Context<'_>) -> Poll<Verdict> {
-        self.poll(cx, |inner| inner.verdict.take())
+    pub(crate) fn listen(&self) -> Listener<'_> {
+        Listener { vital: self, number: 0 }
     }
 
-    pub(crate) fn poll_lost(&self, cx: &Context<'_>) -> Poll<LostReason> {
-        self.poll(cx, |inner| inner.lost)
+    /// How many wait for a change.
+    #[cfg(test)]
+    pub(crate) fn listeners(&self) -> usize {
+        lock(&self.inner).wakers.len()
     }
+}
 
-    pub(crate) fn poll_left(&self, cx: &Context<'_>) -> Poll<Result<Was, Error>> {
-        self.poll(cx, |inner| inner.left.take())
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    /// Wakers are cloned before, and dropped after, the mutex is held: a waker's code may call back into us.
-    fn poll<T>(&self, cx: &Context<'_>, look: impl FnOnce(&mut Inner) -> Option<T>) -> Poll<T> {
-        let waker = cx.waker().clone();
-        let mut inner = lock(&self.inner);
-        if let Some(found) = look(&mut inner) {
-            drop(inner);
-            return Poll::Ready(found);
+    #[test]
+    fn a_listener_takes_its_waker_with_it() {
+        let vital = Vital::new();
+        let cx = Context::from_waker(Waker::noop());
+        for _ in 0..100 {
+            let mut listener = vital.listen();
+            assert!(listener.lost(&cx).is_pending() && listener.lost(&cx).is_pending());
+            assert_eq!(vital.listeners(), 1);
         }
-        let spare = inner.wait(waker);
-        drop(inner);
-        drop(spare);
-        Poll::Pending
+        assert_eq!(vital.listeners(), 0);
+        let mut listener = vital.listen();
+        assert!(listener.lost(&cx).is_pending());
+        assert_eq!(vital.lose(LostReason::Expired).len(), 1);
+        assert_eq!(listener.lost(&cx), Poll::Ready(LostReason::Expired));
     }
 }

@@ -206,7 +206,7 @@ impl Store for MemoryStore {
     }
 
     fn min_ttl(&self) -> Duration {
-        Duration::from_millis(10)
+        Duration::from_millis(50)
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -1,13 +1,13 @@
 //! The store's thread: it owns the connection and does one step after another.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use futures_channel::oneshot;
 use rusqlite::Connection;
 
-use super::file::Claim;
+use super::file::{Claim, FileId};
 use super::idle;
 use super::log::Log;
 use super::mailbox::{Job, Mail, Mailbox};
@@ -38,6 +38,8 @@ pub(super) struct Outside {
     /// When the next sweep is, and the name behind which it goes on.
     pub(super) next_sweep: Instant,
     pub(super) swept_to: String,
+    /// A session has ended, and perhaps the process ends with it.
+    pub(super) leaving: bool,
 }
 
 /// Opens the store and serves its requests until it is closed. The first opening is reported.
@@ -47,6 +49,16 @@ pub(super) fn run(mailbox: &Arc<Mailbox>, mut outside: Outside, opened: oneshot:
     let mut opened = Some(opened);
     let mut at_hand = None;
     loop {
+        if at_hand.as_ref().is_some_and(|job: &Job| !job.makes) && FileId::at(&outside.path).is_none() {
+            at_hand = at_hand.and_then(|job| {
+                job.run(Err(removed(&outside.path)));
+                next(mailbox)
+            });
+            if at_hand.is_none() {
+                return;
+            }
+            continue;
+        }
         match open(&mut outside) {
             Ok((db, mut log, claim)) => {
                 if let Some(opened) = opened.take() {
@@ -66,18 +78,31 @@ pub(super) fn run(mailbox: &Arc<Mailbox>, mut outside: Outside, opened: oneshot:
                     return;
                 }
                 if let Some(job) = at_hand.take() {
-                    job(Err(error));
+                    job.run(Err(error));
                 }
-                at_hand = loop {
-                    match mailbox.take(Instant::now() + idle::EVERY) {
-                        Mail::Job(job) => break Some(job),
-                        Mail::Nothing => {}
-                        Mail::Closed => return,
-                    }
-                };
+                at_hand = next(mailbox);
+                if at_hand.is_none() {
+                    return;
+                }
             }
         }
     }
+}
+
+/// The next request, however long it takes; none when the store is closed.
+fn next(mailbox: &Mailbox) -> Option<Job> {
+    loop {
+        match mailbox.take(Instant::now() + idle::EVERY) {
+            Mail::Job(job) => return Some(job),
+            Mail::Nothing => {}
+            Mail::Closed => return None,
+        }
+    }
+}
+
+/// The file is gone, and with it every ticket.
+fn removed(path: &Path) -> Error {
+    Error::new(Kind::Lost, format!("{} was removed, and all locks in it are lost", path.display()))
 }
 
 struct End<'m>(&'m Mailbox);
@@ -127,7 +152,12 @@ fn serve(db: &Connection, log: &mut Log, claim: &Claim, outside: &mut Outside, m
         if engine.broken || !claim.stands(&engine.outside.path) {
             return Some(job);
         }
-        job(Ok(&mut engine));
+        job.run(Ok(&mut engine));
+        if std::mem::take(&mut engine.outside.leaving) {
+            // Processes that live shortly, those of the command line, are perhaps the only ones.
+            engine.sweep_when_idle();
+            log.leave_short(db);
+        }
         log.write_back(db);
     }
 }
@@ -257,6 +287,7 @@ impl<'c> Engine<'c> {
     pub(super) fn hush(&mut self, session: SessionId) {
         if let Some(notices) = &mut self.outside.notices {
             notices.hush(session);
+            self.outside.leaving = true;
         }
     }
 

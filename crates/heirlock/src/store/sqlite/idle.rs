@@ -20,11 +20,6 @@ const PAGE_PAUSE: Duration = Duration::from_millis(20);
 impl Engine<'_> {
     /// Forgets a page of unused keys, now that no request waits, and sets the time of the next page.
     pub(super) fn sweep_when_idle(&mut self) {
-        if self.outside.swept_to.is_empty()
-            && let Some(notices) = &self.outside.notices
-        {
-            notices.bury_dead();
-        }
         let more = self.sweep().unwrap_or_else(|error| {
             // The file is busy, say: there is no hurry.
             tracing::debug!(error = %error.chain(), "no sweep now");
@@ -41,15 +36,19 @@ impl Engine<'_> {
         let after = std::mem::take(&mut self.outside.swept_to);
         let now = instant(self.outside.clock.now().mono_ms);
         // Looked for outside of any transaction: many keys may have to be passed over, and nobody shall wait for that.
-        let names: Vec<String> = self.read(&|| true, |sql| {
+        let names: Option<Vec<String>> = self.read(&|| true, |sql| {
             let swept: i64 = sql.get(Sql::SweptAt)?.query_one((), |row| row.get(0))?;
             if after.is_empty() && swept > 0 && now < swept.saturating_add(RECENTLY_MS) {
-                return Ok(Vec::new());
+                return Ok(None);
             }
-            sql.get(Sql::Unused)?.query_map((&after, now, PAGE), |row| row.get(0))?.collect()
+            sql.get(Sql::Unused)?.query_map((&after, now, PAGE), |row| row.get(0))?.collect::<rusqlite::Result<_>>().map(Some)
         })?;
-        if names.is_empty() {
-            return Ok(false);
+        // Another process has just done it.
+        let Some(names) = names else { return Ok(false) };
+        if after.is_empty()
+            && let Some(notices) = &self.outside.notices
+        {
+            notices.bury_dead();
         }
         // Whoever finds the file busy leaves it to the others.
         let told = self.transaction(&|| true, |sql, time| {

@@ -12,6 +12,8 @@ use rusqlite::{Connection, Result};
 
 /// The log is written back from so many pages on: 4 MiB, SQLite's default in bytes.
 const LONG: u32 = 2000;
+/// Whoever leaves writes it back from so many pages on: to read them takes a fraction of a millisecond.
+const SHORT: u32 = 200;
 /// From so many on, others must wait for it.
 const TOO_LONG: u32 = 4 * LONG;
 /// After so many more it is tried again.
@@ -35,6 +37,14 @@ impl Log {
             Ok(())
         }))?;
         Ok(Log { pages, tried: 0 })
+    }
+
+    /// Writes it back if the next process, which has to read it, would notice.
+    pub(super) fn leave_short(&mut self, db: &Connection) {
+        if self.pages.load(Ordering::Relaxed) >= SHORT {
+            let done = db.wal_checkpoint_v2(Some("main"), CheckpointMode::PASSIVE);
+            tracing::trace!(?done, "the log was written back");
+        }
     }
 
     /// Writes it back if it has grown long. What fails now is tried again later: nothing is lost, the log is only longer.

@@ -16,8 +16,22 @@ use crate::{Error, Kind, Result};
 /// How long either side looks before it sleeps.
 const LOOK: Duration = Duration::from_micros(40);
 
-/// A request: what the store's thread does with its engine, or with the reason why it has none.
-pub(super) type Job = Box<dyn for<'e, 'c> FnOnce(Result<&'e mut Engine<'c>>) + Send>;
+/// A request.
+pub(super) struct Job {
+    /// Whether it may make the file anew if it is gone. Only somebody who wants to hold may: a release must not bring back what was removed.
+    pub(super) makes: bool,
+    work: Work,
+}
+
+/// What the store's thread does with its engine, or with the reason why it has none.
+type Work = Box<dyn for<'e, 'c> FnOnce(Result<&'e mut Engine<'c>>) + Send>;
+
+impl Job {
+    /// Does it.
+    pub(super) fn run(self, engine: Result<&mut Engine<'_>>) {
+        (self.work)(engine);
+    }
+}
 
 /// The queue of requests.
 pub(super) struct Mailbox {
@@ -119,18 +133,18 @@ impl Mailbox {
     /// Has the store's thread do some work, and waits for what it comes to. Nothing is sent before the first poll.
     ///
     /// Dropping the future gives up the answer; the work is done all the same, unless it was still waiting for the file.
-    pub(super) async fn ask<T, F>(self: Arc<Self>, work: F) -> Result<T>
+    pub(super) async fn ask<T, F>(self: Arc<Self>, makes: bool, work: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnOnce(&mut Engine<'_>, &dyn Fn() -> bool) -> Result<T> + Send + 'static,
     {
         let (sender, mut receiver) = oneshot::channel();
-        let job: Job = Box::new(move |engine| {
+        let work: Work = Box::new(move |engine| {
             let answer = engine.and_then(|engine| work(engine, &|| sender.is_canceled()));
             // Nobody listens any more: then nobody needs it.
             let _ = sender.send(answer);
         });
-        let alone = self.post(job)?;
+        let alone = self.post(Job { makes, work })?;
         if alone && self.look {
             let answer = look_for(|| receiver.try_recv().map_or_else(|ended| Some(Err(ended)), |answer| answer.map(Ok)));
             if let Some(answer) = answer {

@@ -48,7 +48,7 @@ use self::engine::Outside;
 use self::mailbox::Mailbox;
 pub use self::time::{KernelClock, StoreClock, StoreTime};
 use crate::lease::{
-    Answer, Beat, Capabilities, Enter, Evict, Key, KeyView, Leave, Left, Pending, SessionId, Sink, Store, check_part, ledger,
+    Answer, Beat, Capabilities, Enter, Evict, Key, KeyView, Leave, Left, Pending, Reason, SessionId, Sink, Store, Was, check_part, ledger,
 };
 use crate::{Error, Kind, Result};
 
@@ -58,6 +58,7 @@ use crate::{Error, Kind, Result};
 pub struct SqliteStore {
     mailbox: Arc<Mailbox>,
     path: PathBuf,
+    mode: u32,
     prefix: Arc<str>,
     /// Tests wait for its end, to remove the file behind it; nobody else does.
     #[cfg_attr(not(test), allow(dead_code))]
@@ -80,6 +81,7 @@ pub struct Options {
     clock: Option<Arc<dyn StoreClock>>,
     mode: u32,
     prefix: String,
+    makes: bool,
 }
 
 impl Options {
@@ -105,11 +107,18 @@ impl Options {
         self
     }
 
+    /// Makes nothing: where there is no store yet, opening fails.
+    #[must_use]
+    pub fn existing(mut self) -> Self {
+        self.makes = false;
+        self
+    }
+
     /// Opens the store at this path, and makes what is missing. Blocks for some milliseconds; longer, but at most ten seconds, while others keep
     /// the file busy.
     ///
     /// # Errors
-    /// `Invalid` where the path, the mode or the prefix cannot be used; `Incompatible` where the file is not a store of this major version, or lies
+    /// `Invalid` where the path, the mode or the prefix cannot be used, or nothing is there and nothing shall be made; `Incompatible` where the file is not a store of this major version, or lies
     /// on a network's filesystem; `Unreachable` where it stays busy; `Storage` where the disk or the system fails. Nothing is then left behind
     /// but directories, and perhaps an empty file.
     pub fn open(self, path: impl AsRef<Path>) -> Result<SqliteStore> {
@@ -136,6 +145,9 @@ impl Options {
             let path = std::path::absolute(&path).map_err(|cause| {
                 Error::new(Kind::Invalid, format!("{:?} is not a path: give that of a file", path.display())).because(cause)
             })?;
+            if !self.makes && !path.exists() {
+                return Err(Error::new(Kind::Invalid, format!("there is no store at {}: give the path of one", path.display())));
+            }
             let prefix: Arc<str> = self.prefix.into();
             let outside = Outside {
                 path: path.clone(),
@@ -144,6 +156,7 @@ impl Options {
                 clock: self.clock.unwrap_or_else(|| Arc::new(KernelClock::new())),
                 notices: None,
                 next_sweep: Instant::now() + idle::EVERY,
+                leaving: false,
                 swept_to: String::new(),
             };
             let (sender, opened) = oneshot::channel();
@@ -156,11 +169,28 @@ impl Options {
                 })
                 .map_err(|cause| Error::new(Kind::Storage, "the system gives no thread for the store").because(cause))?;
             // From here on its drop ends the thread.
-            let store = SqliteStore { mailbox, path, prefix, thread: Some(thread) };
+            let store = SqliteStore { mailbox, path, mode: self.mode, prefix, thread: Some(thread) };
             opened.await.unwrap_or_else(|_| Err(Error::new(Kind::Closed, "the store's thread has ended")))?;
             Ok(store)
         }
     }
+}
+
+/// The mode of a new file, unless said otherwise: its owner's alone.
+const DEFAULT_MODE: u32 = 0o600;
+
+/// The text with these characters, and those that no URL shows, percent-encoded.
+fn encode(text: &str, special: &str) -> String {
+    let mut encoded = String::new();
+    for c in text.chars() {
+        if special.contains(c) || c.is_control() {
+            let mut bytes = [0; 4];
+            c.encode_utf8(&mut bytes).bytes().for_each(|byte| encoded += &format!("%{byte:02X}"));
+        } else {
+            encoded.push(c);
+        }
+    }
+    encoded
 }
 
 impl fmt::Debug for Options {
@@ -170,8 +200,8 @@ impl fmt::Debug for Options {
 }
 
 impl SqliteStore {
-    /// The shortest ttl: some hundred steps.
-    const MIN_TTL: Duration = Duration::from_millis(10);
+    /// The shortest ttl: what a busy machine's scheduler may keep a thread waiting for, and some hundred steps.
+    const MIN_TTL: Duration = Duration::from_millis(50);
 
     /// Opens the store at this path, for this user alone, and makes what is missing.
     ///
@@ -183,7 +213,7 @@ impl SqliteStore {
 
     /// The ways to open one.
     pub fn options() -> Options {
-        Options { clock: None, mode: 0o600, prefix: String::new() }
+        Options { clock: None, mode: DEFAULT_MODE, prefix: String::new(), makes: true }
     }
 
     /// The file, as an absolute path.
@@ -195,11 +225,27 @@ impl SqliteStore {
         format!("{}{key}", self.prefix)
     }
 
+    /// Asks for something that may make the file anew if it is gone.
     fn ask<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut engine::Engine<'_>, engine::GaveUp<'_>) -> Result<T> + Send + 'static,
     ) -> Pending<'_, T> {
-        Box::pin(Arc::clone(&self.mailbox).ask(work))
+        Box::pin(Arc::clone(&self.mailbox).ask(true, work))
+    }
+
+    /// Asks for something that leaves a file which is gone as it is, and then comes to `gone`: no ticket is known.
+    fn ask_if_there<T: Send + 'static>(
+        &self,
+        gone: T,
+        work: impl FnOnce(&mut engine::Engine<'_>, engine::GaveUp<'_>) -> Result<T> + Send + 'static,
+    ) -> Pending<'_, T> {
+        let asked = Arc::clone(&self.mailbox).ask(false, work);
+        Box::pin(async move {
+            match asked.await {
+                Err(error) if error.is_lost() => Ok(gone),
+                answer => answer,
+            }
+        })
     }
 }
 
@@ -227,40 +273,50 @@ impl Store for SqliteStore {
 
     fn beat(&self, requests: Vec<(Key, Beat)>) -> Pending<'_, Vec<Result<Answer>>> {
         let requests: Vec<_> = requests.into_iter().map(|(key, beat)| (self.name(&key), beat)).collect();
-        self.ask(move |engine, gave_up| engine.beat(&requests, gave_up))
+        let gone = requests.iter().map(|_| Ok(Answer::Gone(Reason::Unknown))).collect();
+        self.ask_if_there(gone, move |engine, gave_up| engine.beat(&requests, gave_up))
     }
 
     fn leave<'a>(&'a self, key: &'a Key, request: Leave) -> Pending<'a, Left> {
         let name = self.name(key);
-        self.ask(move |engine, gave_up| Ok(engine.step(&name, gave_up, |rows, now| ledger::leave(rows, now, &request))?.answer))
+        self.ask_if_there(Left { was: Was::Gone }, move |engine, gave_up| {
+            Ok(engine.step(&name, gave_up, |rows, now| ledger::leave(rows, now, &request))?.answer)
+        })
     }
 
     fn evict<'a>(&'a self, key: &'a Key, request: Evict) -> Pending<'a, u64> {
         let name = self.name(key);
-        self.ask(move |engine, gave_up| Ok(engine.step(&name, gave_up, |rows, now| ledger::evict(rows, now, &request))?.answer))
+        self.ask_if_there(0, move |engine, gave_up| Ok(engine.step(&name, gave_up, |rows, now| ledger::evict(rows, now, &request))?.answer))
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Pending<'a, KeyView> {
         let (key, name) = (key.clone(), self.name(key));
-        self.ask(move |engine, gave_up| engine.inspect(key, &name, gave_up))
+        let gone = KeyView::of(key.clone(), 0, None, Vec::new(), 0);
+        self.ask_if_there(gone, move |engine, gave_up| engine.inspect(key, &name, gave_up))
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> Pending<'a, Vec<KeyView>> {
         let prefix = format!("{}{prefix}", self.prefix);
-        self.ask(move |engine, gave_up| engine.list(&prefix, gave_up))
+        self.ask_if_there(Vec::new(), move |engine, gave_up| engine.list(&prefix, gave_up))
     }
 
     fn notices(&self, session: SessionId, sink: Sink) -> Pending<'_, ()> {
-        self.ask(move |engine, _| {
+        self.ask_if_there((), move |engine, _| {
             engine.listen(session, sink);
             Ok(())
         })
     }
 
     fn goodbye(&self, session: SessionId) -> Pending<'_, ()> {
-        self.ask(move |engine, _| {
+        let hush = self.ask_if_there((), move |engine, _| {
             engine.hush(session);
             Ok(())
+        });
+        // What the thread does between two requests is done when it answers the next: a process that ends now has left the file tidy.
+        let tidy = self.ask_if_there((), |_, _| Ok(()));
+        Box::pin(async move {
+            hush.await?;
+            tidy.await
         })
     }
 
@@ -273,6 +329,14 @@ impl Store for SqliteStore {
     }
 
     fn url(&self) -> String {
-        format!("sqlite:{}", self.path.display())
+        let mut parameters = Vec::new();
+        if self.mode != DEFAULT_MODE {
+            parameters.push(format!("mode={:04o}", self.mode));
+        }
+        if !self.prefix.is_empty() {
+            parameters.push(format!("prefix={}", encode(&self.prefix, "%&#+?")));
+        }
+        let query = if parameters.is_empty() { String::new() } else { format!("?{}", parameters.join("&")) };
+        format!("sqlite:{}{query}", encode(&self.path.to_string_lossy(), "%?#"))
     }
 }

@@ -185,6 +185,10 @@ fn a_file_that_was_removed_has_lost_its_tickets() {
     let beat = Beat { token: token(1), seq: 2, priority: 0, blocked: None };
     let answers = pollster::block_on(store.beat(vec![(key("nightly"), beat)])).unwrap();
     assert_eq!(*answers[0].as_ref().unwrap(), Answer::Gone(Reason::Unknown));
+    let left = pollster::block_on(store.leave(&key("nightly"), Leave { token: token(1), settled: true })).unwrap();
+    assert_eq!(left.was, Was::Gone);
+    assert!(pollster::block_on(store.list("")).unwrap().is_empty());
+    assert!(!path.exists(), "only who wants to hold brings it back");
     assert!(matches!(enter(&other, "nightly", request(2)), Answer::Held(_)));
     assert!(matches!(enter(&store, "nightly", request(3)), Answer::Queued { .. }));
     drop(store);

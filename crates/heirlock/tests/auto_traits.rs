@@ -1,0 +1,50 @@
+//! What may cross threads, checked when this compiles.
+#![allow(missing_docs)]
+
+use std::future::{IntoFuture, Ready};
+
+use heirlock::lease::{Acquire, Key, KeyView, Lease, Locks, Notice, Store, Ticket, Token};
+use heirlock::store::{Faulty, MemoryStore};
+use heirlock::{Error, LostReason, Run, Worker};
+
+fn send<T: Send>() {}
+fn sync<T: Sync>() {}
+fn unpin<T: Unpin>() {}
+fn send_value<T: Send>(_: T) {}
+
+#[test]
+fn types() {
+    send::<(Error, Key, KeyView, Notice, Ticket, Token, LostReason, Worker)>();
+    sync::<(Error, Key, KeyView, Notice, Ticket, Token, LostReason, Worker)>();
+    send::<(Locks, Lease, Acquire, MemoryStore, Faulty<MemoryStore>, Box<dyn Store>)>();
+    sync::<(Locks, Lease, Acquire, MemoryStore, Faulty<MemoryStore>, Box<dyn Store>)>();
+    unpin::<(Locks, Lease, Acquire, Worker)>();
+    send::<Run<Ready<()>>>();
+    unpin::<Run<Ready<()>>>();
+    unpin::<<Acquire as IntoFuture>::IntoFuture>();
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn the_embedded_store() {
+    send::<heirlock::store::SqliteStore>();
+    sync::<heirlock::store::SqliteStore>();
+}
+
+#[test]
+fn futures() {
+    fn of_a_lease(lease: Lease) {
+        send_value(lease.lost());
+        send_value(lease.run(std::future::ready(())));
+        send_value(lease.release());
+    }
+    fn of_a_session(locks: Locks) {
+        send_value(locks.lock("k").into_future());
+        send_value(locks.inspect("k"));
+        send_value(locks.list(""));
+        send_value(locks.close());
+    }
+    // Compiled, not run.
+    let _ = (of_a_lease, of_a_session);
+    send_value(Locks::connect("memory:"));
+}
