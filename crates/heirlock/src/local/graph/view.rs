@@ -66,6 +66,20 @@ impl Graph {
         self.workers.slot(worker.0).map(|slot| self.workers[slot].effective.deadline).filter(|deadline| *deadline != NEVER)
     }
 
+    /// A holder of a lock: the one, if it is exclusive.
+    pub fn holder(&self, lock: LockKey) -> Option<WorkerKey> {
+        let hold = self.locks[self.locks.slot(lock.0)?].holds;
+        (hold != NIL).then(|| WorkerKey(self.workers.id(self.holds[hold].worker)))
+    }
+
+    /// Whether a worker neither holds nor waits nor has forks: nothing would change if it went.
+    pub fn is_idle(&self, worker: WorkerKey) -> bool {
+        self.workers.slot(worker.0).is_some_and(|slot| {
+            let worker = &self.workers[slot];
+            [worker.holds, worker.waits, worker.untaken, worker.forks] == [NIL; 4]
+        })
+    }
+
     /// The holders of a lock, in no order.
     pub fn holders(&self, lock: LockKey) -> Vec<Holding> {
         let head = self.locks.slot(lock.0).map_or(NIL, |slot| self.locks[slot].holds);
