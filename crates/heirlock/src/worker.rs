@@ -1,17 +1,19 @@
 //! Workers: who acquires.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::task::{Context, Poll};
 use std::thread::{self, ThreadId};
 use std::time::Instant;
 
 use pin_project_lite::pin_project;
 
+use crate::local::{effective_priority, rebase};
 use crate::sync::lock;
 
 /// The id of a worker: never reused within a process.
@@ -50,6 +52,9 @@ impl fmt::Display for WorkerId {
 #[derive(Clone)]
 pub struct Worker(Arc<Inner>);
 
+/// All workers that live: the word of a lock has room for an id only.
+static LIVE: LazyLock<Mutex<HashMap<u64, Weak<Inner>>>> = LazyLock::new(Mutex::default);
+
 struct Inner {
     id: WorkerId,
     name: String,
@@ -62,13 +67,22 @@ struct Inner {
 impl Worker {
     /// A new worker of priority 0 without a deadline.
     pub fn new(name: impl Into<String>) -> Worker {
-        Worker(Arc::new(Inner {
+        let inner = Arc::new(Inner {
             id: WorkerId::next(),
             name: name.into(),
             base: AtomicI32::new(0),
             deadline: Mutex::new(None),
             polled_by: Mutex::new(None),
-        }))
+        });
+        lock(&LIVE).insert(inner.id.0, Arc::downgrade(&inner));
+        Worker(inner)
+    }
+
+    /// The worker with this id, while it lives.
+    pub(crate) fn find(id: u64) -> Option<Worker> {
+        // In its own statement: if this is the last handle when it is dropped, the map is locked again.
+        let found = lock(&LIVE).get(&id).and_then(Weak::upgrade);
+        found.map(Worker)
     }
 
     /// The worker with this base priority: [`set_priority`](Worker::set_priority) for the line that makes it.
@@ -97,12 +111,36 @@ impl Worker {
 
     /// Its base priority, without what it inherits.
     pub fn base_priority(&self) -> i32 {
-        self.0.base.load(Ordering::Relaxed)
+        self.0.base.load(Ordering::SeqCst)
     }
 
-    /// Changes the base priority. Leases that it holds or waits for tell their store with their next beat, within a third of the ttl.
+    /// Its base priority or what the waits on its local locks give it, whichever is higher.
+    ///
+    /// ```
+    /// use heirlock::Worker;
+    /// use heirlock::local::Mutex;
+    /// let (low, high, lock) = (Worker::new("low"), Worker::new("high").priority(9), Mutex::new(()));
+    /// # pollster::block_on(async {
+    /// let guard = low.run(lock.lock()).await?;
+    /// let mut waiting = std::pin::pin!(high.run(lock.lock()));
+    /// # std::future::poll_fn(|cx| { assert!(waiting.as_mut().poll(cx).is_pending()); std::task::Poll::Ready(()) }).await;
+    /// // `high` has been polled, and waits.
+    /// assert_eq!((low.base_priority(), low.effective_priority()), (0, 9));
+    /// drop(guard);
+    /// assert_eq!(low.effective_priority(), 0);
+    /// # heirlock::Result::Ok(()) }).unwrap();
+    /// ```
+    pub fn effective_priority(&self) -> i32 {
+        let base = self.base_priority();
+        effective_priority(self.0.id.0).map_or(base, |effective| effective.max(base))
+    }
+
+    /// Changes the base priority. Local locks follow at once; leases that it holds or waits for tell their store with their next beat, within a
+    /// third of the ttl.
     pub fn set_priority(&self, priority: i32) {
-        self.0.base.store(priority, Ordering::Relaxed);
+        // First this: whoever registers the worker with a domain from now on reads the new one, and all before are told.
+        self.0.base.store(priority, Ordering::SeqCst);
+        rebase(self);
     }
 
     /// When its waits end.
@@ -144,6 +182,17 @@ impl Worker {
     /// The worker whose future is being polled on this thread.
     pub fn current() -> Option<Worker> {
         CURRENT.with_borrow(|stack| stack.last().cloned())
+    }
+
+    /// The id of that worker.
+    pub(crate) fn current_id() -> Option<WorkerId> {
+        CURRENT.with_borrow(|stack| stack.last().map(Worker::id))
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        lock(&LIVE).remove(&self.id.0);
     }
 }
 

@@ -1,0 +1,299 @@
+//! What a domain keeps under its one mutex: the graph, and who is behind its ids.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::task::Waker;
+
+use super::graph::{Acquired, Cycle, Effects, Graph, LockKey, Mode, On, Step, WaitKey, WorkerKey, WorkerSpec};
+use super::hash::IdMap;
+use super::identity::Owner;
+use crate::clock::{Clock, Moment};
+
+pub(super) struct Core {
+    pub(super) graph: Graph,
+    /// What the running event has done so far; empty between events.
+    pub(super) effects: Effects,
+    /// Who takes part now: whoever holds or waits by the graph's account.
+    parties: IdMap<WorkerKey, Owner>,
+    by_number: IdMap<u64, WorkerKey>,
+    /// The names of the locks that were ever contended.
+    locks: IdMap<LockKey, Option<&'static str>>,
+    waiters: IdMap<WaitKey, Waiter>,
+    /// When which wait expires.
+    deadlines: BTreeSet<(Moment, WaitKey)>,
+    /// Whether the timer thread has this domain on its list.
+    timed: bool,
+    /// Workers that may have nothing left in the graph.
+    leaving: Vec<WorkerKey>,
+    trust_tasks: bool,
+}
+
+/// The domain's side of a waiting future.
+struct Waiter {
+    worker: WorkerKey,
+    /// Taken when it is woken.
+    waker: Option<Waker>,
+    expires: Option<Moment>,
+    fate: Fate,
+}
+
+/// What has become of a wait.
+#[derive(Debug)]
+pub(super) enum Fate {
+    Queued,
+    Granted,
+    /// It lost its place; it may queue again with its old arrival number.
+    Displaced(u64),
+    TimedOut,
+    /// It would never have ended: the cycle, in words.
+    Deadlock(String),
+}
+
+/// Wakers to be called when the mutex has been released: a waker is foreign code, which may come back here.
+#[derive(Default)]
+pub(super) struct Wakes {
+    /// Most events wake one, and that one costs no allocation.
+    first: Option<Waker>,
+    more: Vec<Waker>,
+}
+
+impl Wakes {
+    fn push(&mut self, waker: Option<Waker>) {
+        match waker {
+            Some(waker) if self.first.is_none() => self.first = Some(waker),
+            Some(waker) => self.more.push(waker),
+            None => {}
+        }
+    }
+}
+
+impl Drop for Wakes {
+    /// Here rather than in a method, so that the rest is woken although one waker panics.
+    fn drop(&mut self) {
+        while let Some(waker) = self.first.take().or_else(|| self.more.pop()) {
+            let mut rest = Wakes { first: None, more: std::mem::take(&mut self.more) };
+            waker.wake();
+            self.more = std::mem::take(&mut rest.more);
+        }
+    }
+}
+
+impl Core {
+    pub(super) fn new(graph: Graph, trust_tasks: bool) -> Core {
+        Core {
+            graph,
+            effects: Effects::default(),
+            parties: IdMap::default(),
+            by_number: IdMap::default(),
+            locks: IdMap::default(),
+            waiters: IdMap::default(),
+            deadlines: BTreeSet::new(),
+            timed: false,
+            leaving: Vec::new(),
+            trust_tasks,
+        }
+    }
+
+    /// The graph's worker for this owner. An anonymous acquire is a worker of its own each time.
+    pub(super) fn enlist(&mut self, owner: &Owner) -> WorkerKey {
+        let number = owner.number();
+        if let Some(worker) = self.by_number.get(&number) {
+            return *worker;
+        }
+        let sequential = owner.is_sequential(self.trust_tasks);
+        let worker = self.graph.add_worker(&WorkerSpec { base: owner.base(), deadline: None, parent: None, sequential });
+        if !matches!(owner, Owner::Anonymous) {
+            self.by_number.insert(number, worker);
+        }
+        self.parties.insert(worker, owner.clone());
+        worker
+    }
+
+    /// The graph's worker for this owner, if it takes part now.
+    pub(super) fn worker(&self, number: u64) -> Option<WorkerKey> {
+        self.by_number.get(&number).copied()
+    }
+
+    pub(super) fn number_of(&self, worker: WorkerKey) -> Option<u64> {
+        self.parties.get(&worker).map(Owner::number)
+    }
+
+    /// The worker may have nothing left here; that is looked at when the event is over.
+    pub(super) fn leaves(&mut self, worker: WorkerKey) {
+        self.leaving.push(worker);
+    }
+
+    pub(super) fn name_lock(&mut self, lock: LockKey, name: Option<&'static str>) {
+        self.locks.insert(lock, name);
+    }
+
+    pub(super) fn forget_lock(&mut self, lock: LockKey) {
+        if let Some(holder) = self.graph.holder(lock) {
+            self.leaving.push(holder);
+        }
+        self.graph.remove_lock(lock, &mut self.effects);
+        self.locks.remove(&lock);
+    }
+
+    /// To be called before a hold ends: if the next in line may have expired, the graph must know the time. Nobody else pays for a clock.
+    pub(super) fn note_time(&mut self, lock: LockKey, clock: &dyn Clock) {
+        if self.graph.head_expires(lock) {
+            self.graph.advance(clock.now().as_nanos());
+        }
+    }
+
+    /// A future waits. Says whether the timer must be told.
+    pub(super) fn wait(&mut self, wait: WaitKey, worker: WorkerKey, waker: Waker, expires: Option<Moment>) -> bool {
+        self.waiters.insert(wait, Waiter { worker, waker: Some(waker), expires, fate: Fate::Queued });
+        let Some(moment) = expires else { return false };
+        self.deadlines.insert((moment, wait));
+        !self.timed || self.deadlines.first() == Some(&(moment, wait))
+    }
+
+    /// Puts the domain on the timer's list. False if it is there.
+    pub(super) fn set_timed(&mut self) -> bool {
+        !std::mem::replace(&mut self.timed, true)
+    }
+
+    /// What has become of the wait. While it is queued, the waker is exchanged and the old one handed out, to be dropped elsewhere; any other
+    /// fate is told once.
+    ///
+    /// A grant belongs to the worker: if another of its futures was granted the lock and has not been polled since, this one has it.
+    pub(super) fn look(&mut self, wait: WaitKey, lock: LockKey, waker: &mut Option<Waker>) -> Fate {
+        let Some(waiter) = self.waiters.get_mut(&wait) else {
+            unreachable!("a wait is forgotten only when its fate was told or its lock has gone")
+        };
+        let fate = std::mem::replace(&mut waiter.fate, Fate::Queued);
+        if matches!(fate, Fate::Granted) {
+            self.graph.take(wait, &mut self.effects);
+        } else if matches!(fate, Fate::Queued) {
+            let taken = self.graph.try_acquire(waiter.worker, lock, Mode::Exclusive, &mut self.effects);
+            if !matches!(taken, Some(Acquired::Held(_))) {
+                std::mem::swap(&mut waiter.waker, waker);
+                return Fate::Queued;
+            }
+        }
+        // The wait has left the queue, whichever of both it was.
+        let waiter = self.waiters.remove(&wait);
+        if let Some(moment) = waiter.as_ref().and_then(|waiter| waiter.expires) {
+            self.deadlines.remove(&(moment, wait));
+        }
+        *waker = waiter.and_then(|waiter| waiter.waker);
+        if matches!(fate, Fate::Queued) { Fate::Granted } else { fate }
+    }
+
+    /// The future is dropped. The waker comes out, to be dropped elsewhere.
+    pub(super) fn cancel(&mut self, wait: WaitKey) -> Option<Waker> {
+        let waiter = self.waiters.remove(&wait)?;
+        if let Some(moment) = waiter.expires {
+            self.deadlines.remove(&(moment, wait));
+        }
+        self.graph.cancel(wait, &mut self.effects);
+        self.leaving.push(waiter.worker);
+        waiter.waker
+    }
+
+    /// Ends the waits whose time is over. When the next one is; `None` if there is none, and the timer forgets the domain.
+    pub(super) fn expire(&mut self, now: Moment) -> Option<Moment> {
+        while let Some((moment, wait)) = self.deadlines.first().copied() {
+            if moment > now {
+                return Some(moment);
+            }
+            self.deadlines.pop_first();
+            // One that was granted before this has its lock: whoever came first under this mutex decides.
+            if self.graph.expire(wait, &mut self.effects) == super::graph::Left::Queued {
+                self.effects.expired.push(wait);
+            }
+        }
+        self.timed = false;
+        None
+    }
+
+    /// The end of every event: whom it concerns is told, and whoever has nothing left here goes.
+    pub(super) fn settle(&mut self, wakes: &mut Wakes) {
+        let mut effects = std::mem::take(&mut self.effects);
+        for wait in effects.granted.drain(..) {
+            self.tell(wait, Fate::Granted, wakes);
+        }
+        for (wait, cycle) in effects.ended.drain(..) {
+            let text = self.describe(&cycle);
+            self.tell(wait, Fate::Deadlock(text), wakes);
+        }
+        for wait in effects.expired.drain(..) {
+            self.tell(wait, Fate::TimedOut, wakes);
+        }
+        for displaced in effects.displaced.drain(..) {
+            self.tell(displaced.wait, Fate::Displaced(displaced.arrival), wakes);
+        }
+        for wait in effects.removed.drain(..) {
+            // Its lock has gone, so its future was leaked: nobody will ask.
+            if let Some(waiter) = self.waiters.remove(&wait) {
+                self.leaving.push(waiter.worker);
+                wakes.push(waiter.waker);
+                self.deadlines.retain(|(_, other)| *other != wait);
+            }
+        }
+        while let Some(worker) = self.leaving.pop() {
+            if self.graph.is_idle(worker) {
+                self.graph.remove_worker(worker, &mut effects);
+                if let Some(owner) = self.parties.remove(&worker) {
+                    self.by_number.remove(&owner.number());
+                }
+            }
+        }
+        effects.clear();
+        self.effects = effects;
+    }
+
+    fn tell(&mut self, wait: WaitKey, fate: Fate, wakes: &mut Wakes) {
+        let Some(waiter) = self.waiters.get_mut(&wait) else { return };
+        if let Some(moment) = waiter.expires.take() {
+            self.deadlines.remove(&(moment, wait));
+        }
+        if !matches!(fate, Fate::Granted) {
+            self.leaving.push(waiter.worker);
+        }
+        waiter.fate = fate;
+        wakes.push(waiter.waker.take());
+    }
+
+    /// The cycle in words.
+    pub(super) fn describe(&self, cycle: &Cycle) -> String {
+        if let [Step { worker, on: On::Lock { lock, .. } }] = cycle.as_slice() {
+            return format!("deadlock: {} waits for {}, which it holds itself", self.name(*worker), self.lock_name(*lock));
+        }
+        let mut text = String::from("deadlock: ");
+        for (at, step) in cycle.iter().enumerate() {
+            let next = cycle.get(at + 1).unwrap_or(&cycle[0]);
+            if at > 0 {
+                text.push_str(", which ");
+            } else {
+                text.push_str(&self.name(step.worker));
+                text.push(' ');
+            }
+            let _ = match step.on {
+                On::Lock { lock, .. } => write!(text, "waits for {}, held by {}", self.lock_name(lock), self.name(next.worker)),
+                On::Fork => write!(text, "waits for its fork {}", self.name(next.worker)),
+            };
+        }
+        text
+    }
+
+    fn name(&self, worker: WorkerKey) -> String {
+        self.parties.get(&worker).map_or_else(|| format!("worker {}", worker.get()), ToString::to_string)
+    }
+
+    fn lock_name(&self, lock: LockKey) -> String {
+        match self.locks.get(&lock).copied().flatten() {
+            Some(name) => format!("lock {name:?}"),
+            None => format!("lock #{}", lock.get()),
+        }
+    }
+
+    /// How many records of what comes and goes there are.
+    pub(super) fn records(&self) -> [usize; 7] {
+        let counts = self.graph.counts();
+        let Core { parties, by_number, waiters, deadlines, .. } = self;
+        [parties.len(), by_number.len(), waiters.len(), deadlines.len(), counts.workers, counts.waits, counts.holds]
+    }
+}

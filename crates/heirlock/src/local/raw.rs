@@ -1,0 +1,218 @@
+//! What every exclusive lock is under its type: one word, and a place in a domain's graph once it was contended.
+
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+
+use super::core::{Core, Fate};
+use super::domain::Domain;
+use super::graph::{Acquired, Kind, LockKey, LockSpec, Mode, Request, WaitKey, WorkerKey};
+use super::identity::Owner;
+use crate::clock::Moment;
+
+/// The word of a lock:
+///
+/// | bits 62 to 1 | bit 0 | means |
+/// |---|---|---|
+/// | 0 | 0 | free |
+/// | owner | 0 | held; the graph does not know |
+/// | owner | 1 | held or granted; the graph knows by whom, and who waits |
+///
+/// The owner's number is of `identity.rs`. Without bit 0 anybody changes the word by compare-and-swap: a locker from free to held, the holder back,
+/// a contender sets bit 0. With it, the word is changed under the domain's mutex only, and always to what the graph says.
+///
+/// So a waiter cannot be missed. A contender sets bit 0 under the mutex and queues before it lets go of it. Either that comes after the
+/// holder's compare-and-swap to free, and fails, and the contender looks again; or it comes before, the holder's fails, and the holder must
+/// pass through the mutex after the contender has queued.
+pub(super) struct Raw {
+    word: AtomicU64,
+    /// The lock's key in its domain's graph, 0 before it has one. Written under the domain's mutex.
+    key: AtomicU64,
+    name: Option<&'static str>,
+    domain: Option<Domain>,
+}
+
+const FREE: u64 = 0;
+const CONTENDED: u64 = 1;
+
+/// An acquire that was not served at once.
+pub(super) struct Ask<'a> {
+    pub(super) owner: &'a Owner,
+    pub(super) priority: Option<i32>,
+    /// For ordering.
+    pub(super) deadline: Option<u64>,
+    pub(super) expires: Option<Moment>,
+    /// It may not wait: its time is over already.
+    pub(super) over: bool,
+    /// Of an earlier wait that lost its place.
+    pub(super) arrival: Option<u64>,
+}
+
+/// What came of it.
+pub(super) enum Entered {
+    Held,
+    /// And whether the timer must be told.
+    Queued(WaitKey, bool),
+    TimedOut,
+    Deadlock(String),
+}
+
+impl Raw {
+    pub(super) const fn new(name: Option<&'static str>) -> Raw {
+        Raw { word: AtomicU64::new(FREE), key: AtomicU64::new(0), name, domain: None }
+    }
+
+    /// Moves a lock that nobody has yet shared.
+    pub(super) fn set_domain(&mut self, domain: &Domain) {
+        self.purge();
+        self.domain = Some(domain.clone());
+    }
+
+    pub(super) fn domain(&self) -> &Domain {
+        self.domain.as_ref().unwrap_or_else(|| Domain::global())
+    }
+
+    pub(super) fn name(&self) -> Option<&'static str> {
+        self.name
+    }
+
+    /// For a sentence.
+    pub(super) fn label(&self) -> Cow<'static, str> {
+        self.name.map_or(Cow::Borrowed("the lock"), |name| Cow::Owned(format!("lock {name:?}")))
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.word.load(Ordering::Acquire) != FREE
+    }
+
+    /// Takes the lock if it is free.
+    pub(super) fn take_free(&self, owner: u64) -> bool {
+        self.word.compare_exchange(FREE, owner << 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Gives the lock up, to the next in line if there is one. For whoever holds it.
+    pub(super) fn release(&self) {
+        let word = self.word.load(Ordering::Relaxed);
+        // Between the two a contender may have come: then this fails, and the long way serves it.
+        if word & CONTENDED != 0 || self.word.compare_exchange(word, FREE, Ordering::Release, Ordering::Relaxed).is_err() {
+            self.hand_over();
+        }
+    }
+
+    #[cold]
+    fn hand_over(&self) {
+        let domain = self.domain();
+        domain.event(|core| {
+            let key = self.key(core);
+            core.note_time(key, domain.clock());
+            if let Some(holder) = core.graph.holder(key) {
+                core.graph.release(holder, key, &mut core.effects);
+                core.leaves(holder);
+            }
+            self.follow(core, key);
+        });
+    }
+
+    /// Takes the lock or what the owner was granted of it, or queues with a waker, which must be there unless the time is over.
+    pub(super) fn enter(&self, core: &mut Core, ask: &Ask<'_>, waker: &mut Option<Waker>) -> Entered {
+        loop {
+            let word = self.word.load(Ordering::Relaxed);
+            if word == FREE {
+                if self.take_free(ask.owner.number()) {
+                    return Entered::Held;
+                }
+            } else if word & CONTENDED != 0 {
+                break;
+            } else if ask.over {
+                return Entered::TimedOut;
+            } else if self.word.compare_exchange(word, word | CONTENDED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                // The holder can no longer leave without this mutex. It enters the graph before whoever waits for it.
+                let key = self.key(core);
+                let holder = core.enlist(&Owner::from_number(word >> 1));
+                core.graph.hold(holder, key, Mode::Exclusive, 1, &mut core.effects);
+                break;
+            }
+        }
+        let key = self.key(core);
+        let worker = core.enlist(ask.owner);
+        let entered = queue(core, ask, waker, worker, key);
+        if !matches!(entered, Entered::Held | Entered::Queued(..)) {
+            core.leaves(worker);
+        }
+        self.follow(core, key);
+        entered
+    }
+
+    /// What has become of a wait.
+    pub(super) fn look(&self, core: &mut Core, wait: WaitKey, waker: &mut Option<Waker>) -> Fate {
+        let key = self.key(core);
+        core.look(wait, key, waker)
+    }
+
+    /// The future of a wait is dropped; its waker, to be dropped when the mutex has been released.
+    pub(super) fn cancel(&self, core: &mut Core, wait: WaitKey) -> Option<Waker> {
+        let key = self.key(core);
+        core.note_time(key, self.domain().clock());
+        let waker = core.cancel(wait);
+        self.follow(core, key);
+        waker
+    }
+
+    /// The lock's key, made when it is first needed.
+    fn key(&self, core: &mut Core) -> LockKey {
+        let number = self.key.load(Ordering::Relaxed);
+        if number != 0 {
+            return LockKey::from_number(number);
+        }
+        let key = core.graph.add_lock(LockSpec::new(Kind::Mutex));
+        core.name_lock(key, self.name);
+        self.key.store(key.get(), Ordering::Relaxed);
+        key
+    }
+
+    /// The word becomes what the graph says, so that the lock passes from hand to hand without having been free. Only while bit 0 is set, when
+    /// nobody else writes it: a wait that ended long ago may be dropped while somebody holds the lock whom the graph does not know.
+    fn follow(&self, core: &Core, key: LockKey) {
+        if self.word.load(Ordering::Relaxed) & CONTENDED == 0 {
+            return;
+        }
+        let owner = core.graph.holder(key).and_then(|holder| core.number_of(holder));
+        let word = owner.map_or(FREE, |owner| owner << 1 | CONTENDED);
+        self.word.store(word, Ordering::Release);
+    }
+
+    /// The graph forgets the lock.
+    fn purge(&mut self) {
+        let number = std::mem::replace(self.key.get_mut(), 0);
+        if number != 0 {
+            self.domain().event(|core| core.forget_lock(LockKey::from_number(number)));
+        }
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        self.purge();
+    }
+}
+
+/// The graph knows the lock, and decides.
+fn queue(core: &mut Core, ask: &Ask<'_>, waker: &mut Option<Waker>, worker: WorkerKey, lock: LockKey) -> Entered {
+    let waker = if ask.over { None } else { waker.take() };
+    let Some(waker) = waker else {
+        let taken = core.graph.try_acquire(worker, lock, Mode::Exclusive, &mut core.effects);
+        return if matches!(taken, Some(Acquired::Held(_))) { Entered::Held } else { Entered::TimedOut };
+    };
+    let request = Request {
+        priority: ask.priority,
+        deadline: ask.deadline,
+        expires: ask.expires.map(Moment::as_nanos),
+        arrival: ask.arrival,
+        ..Request::new(worker, lock, Mode::Exclusive)
+    };
+    match core.graph.acquire(&request, &mut core.effects) {
+        Acquired::Queued(wait) => Entered::Queued(wait, core.wait(wait, worker, waker, ask.expires)),
+        Acquired::Deadlock(cycle) => Entered::Deadlock(core.describe(&cycle)),
+        Acquired::Held(_) | Acquired::Overflow => Entered::Held,
+    }
+}
