@@ -77,11 +77,15 @@ pub(crate) async fn once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx))).await
 }
 
-/// Runs the same without a runtime, in a task of a one-thread runtime, and of one with two threads; without a runtime as an explicit worker, for
-/// there are no tasks.
+/// Runs the same without a runtime, in a task of a one-thread runtime, and of one with two threads. Without a runtime, and where heirlock knows
+/// nothing of tasks, as an explicit worker.
 pub(crate) fn everywhere<F: Future<Output = ()> + Send + 'static>(test: impl Fn() -> F) {
     pollster::block_on(Worker::new("main").run(test()));
-    in_tasks(test);
+    if cfg!(feature = "tokio") {
+        in_tasks(test);
+    } else {
+        in_tasks(|| Worker::new("task").run(test()));
+    }
 }
 
 /// Runs the same in a bare task of each kind of tokio's runtime.
