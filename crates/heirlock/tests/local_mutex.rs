@@ -441,3 +441,41 @@ fn values_come_and_go() {
     assert_eq!(unsized_lock.try_lock().unwrap().len(), 3);
     assert_eq!(lock.into_inner(), [1, 2]);
 }
+
+#[test]
+fn case_f04_abandoned_by_another_task() {
+    everywhere(|| async {
+        let stall = ms(100);
+        let domain = Domain::builder().stall_time(stall).build();
+        let lock = Arc::new(Mutex::named("kept", ()).in_domain(&domain));
+        let guard = Hand::by(&Worker::new("holder"), lock.lock()).ready().unwrap();
+        let mut f1 = lock.lock();
+        assert!(once(&mut f1).await.is_pending());
+        let second = std::thread::spawn({
+            let lock = Arc::clone(&lock);
+            move || {
+                let guard = lock.lock_blocking().unwrap();
+                drop(guard);
+                Instant::now()
+            }
+        });
+        // The second has queued behind f1.
+        while domain.records()[1] < 2 {
+            std::thread::yield_now();
+        }
+        let start = Instant::now();
+        drop(guard);
+        let taken = second.join().unwrap();
+        let waited = taken - start;
+        assert!(waited >= stall && waited < 2 * stall, "{waited:?}");
+        // It believes nothing: it waits again, before those who came after it.
+        let guard = Hand::by(&Worker::new("holder"), lock.lock()).ready().unwrap();
+        let later = Hand::by(&Worker::new("later"), lock.lock()).waiting();
+        assert!(once(&mut f1).await.is_pending());
+        drop(guard);
+        drop(f1.await.unwrap());
+        assert_eq!(later.wakes(), 1);
+        drop(later);
+        assert_idle(&domain);
+    });
+}

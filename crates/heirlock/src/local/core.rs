@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::task::Waker;
+use std::time::Duration;
 
-use super::graph::{Acquired, Cycle, Effects, Graph, LockKey, Mode, On, Step, WaitKey, WorkerKey, WorkerSpec};
+use super::graph::{Acquired, Cycle, Effects, Graph, Left, LockKey, Mode, On, Step, WaitKey, WorkerKey, WorkerSpec};
 use super::hash::IdMap;
 use super::identity::Owner;
 use crate::clock::{Clock, Moment};
@@ -23,6 +24,12 @@ pub(super) struct Core {
     deadlines: BTreeSet<(Moment, WaitKey)>,
     /// Whether the timer thread has this domain on its list.
     timed: bool,
+    /// Whether the running event has made something due earlier than the timer knows.
+    ring: bool,
+    watch: Watch,
+    /// Grants that nobody has taken for too long, by lock: whoever comes next may take them over.
+    stalled: IdMap<LockKey, WaitKey>,
+    stall_time: Duration,
     /// Workers that may have nothing left in the graph.
     leaving: Vec<WorkerKey>,
     trust_tasks: bool,
@@ -35,6 +42,17 @@ struct Waiter {
     waker: Option<Waker>,
     expires: Option<Moment>,
     fate: Fate,
+    /// When the watch first saw it granted and not taken.
+    untaken: Option<Moment>,
+}
+
+/// The watch over grants that nobody takes. It is set by a grant and looks at least once each half `stall_time` while there are any, so that a
+/// hand-over reads no clock, and rings for the timer once in that time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watch {
+    Off,
+    Asked,
+    Next(Moment),
 }
 
 /// What has become of a wait.
@@ -79,7 +97,7 @@ impl Drop for Wakes {
 }
 
 impl Core {
-    pub(super) fn new(graph: Graph, trust_tasks: bool) -> Core {
+    pub(super) fn new(graph: Graph, trust_tasks: bool, stall_time: Duration) -> Core {
         Core {
             graph,
             effects: Effects::default(),
@@ -89,6 +107,10 @@ impl Core {
             waiters: IdMap::default(),
             deadlines: BTreeSet::new(),
             timed: false,
+            ring: false,
+            watch: Watch::Off,
+            stalled: IdMap::default(),
+            stall_time,
             leaving: Vec::new(),
             trust_tasks,
         }
@@ -133,6 +155,7 @@ impl Core {
         }
         self.graph.remove_lock(lock, &mut self.effects);
         self.locks.remove(&lock);
+        self.stalled.remove(&lock);
     }
 
     /// To be called before a hold ends: if the next in line may have expired, the graph must know the time. Nobody else pays for a clock.
@@ -142,17 +165,18 @@ impl Core {
         }
     }
 
-    /// A future waits. Says whether the timer must be told.
-    pub(super) fn wait(&mut self, wait: WaitKey, worker: WorkerKey, waker: Waker, expires: Option<Moment>) -> bool {
-        self.waiters.insert(wait, Waiter { worker, waker: Some(waker), expires, fate: Fate::Queued });
-        let Some(moment) = expires else { return false };
-        self.deadlines.insert((moment, wait));
-        !self.timed || self.deadlines.first() == Some(&(moment, wait))
+    /// A future waits.
+    pub(super) fn wait(&mut self, wait: WaitKey, worker: WorkerKey, waker: Waker, expires: Option<Moment>) {
+        self.waiters.insert(wait, Waiter { worker, waker: Some(waker), expires, fate: Fate::Queued, untaken: None });
+        if let Some(moment) = expires {
+            self.deadlines.insert((moment, wait));
+            self.ring |= !self.timed || self.deadlines.first() == Some(&(moment, wait));
+        }
     }
 
-    /// Puts the domain on the timer's list. False if it is there.
-    pub(super) fn set_timed(&mut self) -> bool {
-        !std::mem::replace(&mut self.timed, true)
+    /// Whether the timer is to be told of this domain: that something is due, and if `Some(true)`, that it exists.
+    pub(super) fn rings(&mut self) -> Option<bool> {
+        std::mem::take(&mut self.ring).then(|| !std::mem::replace(&mut self.timed, true))
     }
 
     /// What has become of the wait. While it is queued, the waker is exchanged and the old one handed out, to be dropped elsewhere; any other
@@ -165,6 +189,7 @@ impl Core {
         };
         let fate = std::mem::replace(&mut waiter.fate, Fate::Queued);
         if matches!(fate, Fate::Granted) {
+            self.stalled.remove(&lock);
             self.graph.take(wait, &mut self.effects);
         } else if matches!(fate, Fate::Queued) {
             let taken = self.graph.try_acquire(waiter.worker, lock, Mode::Exclusive, &mut self.effects);
@@ -193,20 +218,60 @@ impl Core {
         waiter.waker
     }
 
-    /// Ends the waits whose time is over. When the next one is; `None` if there is none, and the timer forgets the domain.
-    pub(super) fn expire(&mut self, now: Moment) -> Option<Moment> {
-        while let Some((moment, wait)) = self.deadlines.first().copied() {
-            if moment > now {
-                return Some(moment);
-            }
-            self.deadlines.pop_first();
+    /// Ends the waits whose time is over, and looks for grants that nobody takes. When to come again; `None` if there is no need, and the timer
+    /// forgets the domain.
+    pub(super) fn expire(&mut self, now: Moment, wakes: &mut Wakes) -> Option<Moment> {
+        while let Some((moment, wait)) = self.deadlines.first().copied().filter(|(moment, _)| *moment <= now) {
+            self.deadlines.remove(&(moment, wait));
             // One that was granted before this has its lock: whoever came first under this mutex decides.
-            if self.graph.expire(wait, &mut self.effects) == super::graph::Left::Queued {
+            if self.graph.expire(wait, &mut self.effects) == Left::Queued {
                 self.effects.expired.push(wait);
             }
         }
-        self.timed = false;
-        None
+        self.look_round(now, wakes);
+        let watch = if let Watch::Next(moment) = self.watch { Some(moment) } else { None };
+        let next = [watch, self.deadlines.first().map(|(moment, _)| *moment)].into_iter().flatten().min();
+        self.timed = next.is_some();
+        next
+    }
+
+    /// Notes since when grants have not been taken. Of one that is older than `stall_time` all who wait behind it are told, as who is first of
+    /// them may not be polled any more either; what they do, they do with the lock at hand.
+    fn look_round(&mut self, now: Moment, wakes: &mut Wakes) {
+        let asked = match self.watch {
+            Watch::Off => return,
+            Watch::Asked => true,
+            Watch::Next(moment) if moment > now => return,
+            Watch::Next(_) => false,
+        };
+        // Once asked it stays for a while, or each hand-over would ask anew.
+        let half = now + self.stall_time / 2;
+        let mut next = asked.then_some(half);
+        let mut stalled = Vec::new();
+        for (wait, waiter) in self.waiters.iter_mut().filter(|(_, waiter)| matches!(waiter.fate, Fate::Granted)) {
+            let over = *waiter.untaken.get_or_insert(now) + self.stall_time;
+            next = [next, Some(half), (over > now).then_some(over)].into_iter().flatten().min();
+            if over <= now {
+                stalled.push(*wait);
+            }
+        }
+        for wait in stalled {
+            let Some(lock) = self.graph.wait(wait).map(|view| view.lock) else { continue };
+            self.stalled.insert(lock, wait);
+            for behind in self.graph.queue(lock) {
+                wakes.push(self.waiters.get_mut(&behind).and_then(|waiter| waiter.waker.take()));
+            }
+        }
+        self.watch = next.map_or(Watch::Off, Watch::Next);
+    }
+
+    /// Takes the lock's grant away from who has not taken it for too long. Whether that was so.
+    pub(super) fn take_over(&mut self, lock: LockKey) -> bool {
+        if self.stalled.is_empty() {
+            return false;
+        }
+        let Some(wait) = self.stalled.remove(&lock) else { return false };
+        self.graph.take_over(wait, &mut self.effects).is_some()
     }
 
     /// The end of every event: whom it concerns is told, and whoever has nothing left here goes.
@@ -252,6 +317,9 @@ impl Core {
         }
         if !matches!(fate, Fate::Granted) {
             self.leaving.push(waiter.worker);
+        } else if self.watch == Watch::Off {
+            self.watch = Watch::Asked;
+            self.ring = true;
         }
         waiter.fate = fate;
         wakes.push(waiter.waker.take());

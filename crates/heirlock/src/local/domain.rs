@@ -54,7 +54,7 @@ impl Domain {
         self.0.policy
     }
 
-    /// How long something may stand still before it counts as stalled.
+    /// How long a granted lock may lie untaken before the next waiter takes it over.
     pub fn stall_time(&self) -> Duration {
         self.0.stall_time
     }
@@ -75,25 +75,27 @@ impl Domain {
 
     /// Runs one event. Whoever it concerns is woken when the mutex has been released.
     pub(super) fn event<R>(&self, event: impl FnOnce(&mut Core) -> R) -> R {
+        self.waking(|core, _| event(core))
+    }
+
+    fn waking<R>(&self, event: impl FnOnce(&mut Core, &mut Wakes) -> R) -> R {
         // Declared before the guard, and so dropped after it.
         let mut wakes = Wakes::default();
         let mut core = lock(&self.0.core);
-        let result = event(&mut core);
+        let result = event(&mut core, &mut wakes);
         core.settle(&mut wakes);
+        let rings = core.rings();
         drop(core);
         drop(wakes);
+        if let Some(came) = rings {
+            timer::ring(came.then(|| Arc::downgrade(&self.0)));
+        }
         result
     }
 
     /// Ends what has expired; when to come again.
     pub(super) fn expire(&self) -> Option<Moment> {
-        self.event(|core| core.expire(self.clock().now()))
-    }
-
-    /// Tells the timer that a wait was queued that expires before all others.
-    pub(super) fn ring(&self) {
-        let came = lock(&self.0.core).set_timed();
-        timer::ring(came.then(|| Arc::downgrade(&self.0)));
+        self.waking(|core, wakes| core.expire(self.clock().now(), wakes))
     }
 
     /// A deadline on the domain's clock, the same for the same instant: it orders.
@@ -160,7 +162,8 @@ impl Builder {
         self
     }
 
-    /// How long something may stand still before it counts as stalled: a second at first.
+    /// How long a granted lock may lie untaken before the next waiter takes it over: a second at first. A future that is kept and no longer polled
+    /// delays others by so much.
     pub fn stall_time(mut self, span: Duration) -> Builder {
         self.stall_time = span;
         self
@@ -196,7 +199,7 @@ impl Builder {
     pub fn build(self) -> Domain {
         let Builder { policy, stall_time, trust_tasks, clock } = self;
         clock.on_jump(Box::new(timer::jumped));
-        let core = Mutex::new(Core::new(Graph::new(policy), trust_tasks));
+        let core = Mutex::new(Core::new(Graph::new(policy), trust_tasks, stall_time));
         let inner = Arc::new(Inner { core, clock, policy, stall_time, anchor: OnceLock::new() });
         let mut all = lock(&ALL);
         all.retain(|domain| domain.strong_count() > 0);

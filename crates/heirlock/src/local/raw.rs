@@ -51,8 +51,7 @@ pub(super) struct Ask<'a> {
 /// What came of it.
 pub(super) enum Entered {
     Held,
-    /// And whether the timer must be told.
-    Queued(WaitKey, bool),
+    Queued(WaitKey),
     TimedOut,
     Deadlock(String),
 }
@@ -135,6 +134,7 @@ impl Raw {
         }
         let key = self.key(core);
         let worker = core.enlist(ask.owner);
+        core.take_over(key);
         let entered = queue(core, ask, waker, worker, key);
         if !matches!(entered, Entered::Held | Entered::Queued(..)) {
             core.leaves(worker);
@@ -146,7 +146,11 @@ impl Raw {
     /// What has become of a wait.
     pub(super) fn look(&self, core: &mut Core, wait: WaitKey, waker: &mut Option<Waker>) -> Fate {
         let key = self.key(core);
-        core.look(wait, key, waker)
+        let fate = core.look(wait, key, waker);
+        if matches!(fate, Fate::Queued) && core.take_over(key) {
+            self.follow(core, key);
+        }
+        fate
     }
 
     /// The future of a wait is dropped; its waker, to be dropped when the mutex has been released.
@@ -211,7 +215,10 @@ fn queue(core: &mut Core, ask: &Ask<'_>, waker: &mut Option<Waker>, worker: Work
         ..Request::new(worker, lock, Mode::Exclusive)
     };
     match core.graph.acquire(&request, &mut core.effects) {
-        Acquired::Queued(wait) => Entered::Queued(wait, core.wait(wait, worker, waker, ask.expires)),
+        Acquired::Queued(wait) => {
+            core.wait(wait, worker, waker, ask.expires);
+            Entered::Queued(wait)
+        }
         Acquired::Deadlock(cycle) => Entered::Deadlock(core.describe(&cycle)),
         Acquired::Held(_) | Acquired::Overflow => Entered::Held,
     }

@@ -82,11 +82,8 @@ impl Wait {
             Entered::Held => self.done(Ok(())),
             Entered::TimedOut => self.done(Err(timed_out(raw))),
             Entered::Deadlock(cycle) => self.done(Err(Error::new(Kind::Deadlock, cycle))),
-            Entered::Queued(wait, ring) => {
+            Entered::Queued(wait) => {
                 self.state = State::Queued(wait);
-                if ring {
-                    raw.domain().ring();
-                }
                 Poll::Pending
             }
         }
