@@ -58,7 +58,10 @@ static LIVE: LazyLock<Mutex<HashMap<u64, Weak<Inner>>>> = LazyLock::new(Mutex::d
 struct Inner {
     id: WorkerId,
     name: String,
+    /// Of a fork `i32::MIN`, which adds nothing to what its parent gives it, unless it was told otherwise.
     base: AtomicI32,
+    /// Whose fork it is.
+    parent: Option<Worker>,
     deadline: Mutex<Option<Instant>>,
     /// The thread that polls the worker's futures now, and how deeply nested.
     polled_by: Mutex<Option<(ThreadId, usize)>>,
@@ -67,10 +70,34 @@ struct Inner {
 impl Worker {
     /// A new worker of priority 0 without a deadline.
     pub fn new(name: impl Into<String>) -> Worker {
+        Worker::of(name.into(), 0, None)
+    }
+
+    /// A worker for one of several arms that work beside each other within this one, in `join!` or `select!`: arms with workers of their own may
+    /// wait for each other's locks. Its priority is this worker's, boosts included, and no wait of it lasts beyond this worker's deadline.
+    ///
+    /// ```
+    /// use heirlock::Worker;
+    /// use heirlock::local::Mutex;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> heirlock::Result<()> {
+    /// let (import, total) = (Worker::new("import").priority(4), Mutex::new(0));
+    /// let (first, second) = (import.fork("first"), import.fork("second"));
+    /// let add = async |sum| heirlock::Result::Ok(*total.lock().await? += sum);
+    /// tokio::try_join!(first.run(add(1)), second.run(add(2)))?;
+    /// assert_eq!((*total.lock().await?, first.effective_priority()), (3, 4));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn fork(&self, name: impl Into<String>) -> Worker {
+        Worker::of(name.into(), i32::MIN, Some(self.clone()))
+    }
+
+    fn of(name: String, base: i32, parent: Option<Worker>) -> Worker {
         let inner = Arc::new(Inner {
             id: WorkerId::next(),
-            name: name.into(),
-            base: AtomicI32::new(0),
+            name,
+            base: AtomicI32::new(base),
+            parent,
             deadline: Mutex::new(None),
             polled_by: Mutex::new(None),
         });
@@ -109,9 +136,19 @@ impl Worker {
         &self.0.name
     }
 
-    /// Its base priority, without what it inherits.
+    /// Its base priority, without what it inherits. A fork has its parent's if that is higher.
     pub fn base_priority(&self) -> i32 {
+        self.own_priority().max(self.parent().map_or(i32::MIN, Worker::base_priority))
+    }
+
+    /// Its base priority, without that of its parent.
+    pub(crate) fn own_priority(&self) -> i32 {
         self.0.base.load(Ordering::SeqCst)
+    }
+
+    /// Whose fork it is.
+    pub fn parent(&self) -> Option<&Worker> {
+        self.0.parent.as_ref()
     }
 
     /// Its base priority or what the waits on its local locks give it, whichever is higher.
@@ -131,8 +168,9 @@ impl Worker {
     /// # heirlock::Result::Ok(()) }).unwrap();
     /// ```
     pub fn effective_priority(&self) -> i32 {
-        let base = self.base_priority();
-        effective_priority(self.0.id.0).map_or(base, |effective| effective.max(base))
+        // A fork may take part nowhere while its parent is boosted.
+        let given = self.parent().map_or(i32::MIN, Worker::effective_priority);
+        effective_priority(self.0.id.0).map_or(given, |effective| effective.max(given)).max(self.own_priority())
     }
 
     /// Changes the base priority. Local locks follow at once; leases that it holds or waits for tell their store with their next beat, within a
@@ -145,7 +183,8 @@ impl Worker {
 
     /// When its waits end.
     pub fn current_deadline(&self) -> Option<Instant> {
-        *lock(&self.0.deadline)
+        let own = *lock(&self.0.deadline);
+        [own, self.parent().and_then(Worker::current_deadline)].into_iter().flatten().min()
     }
 
     /// Changes or takes away the deadline. Waits that have begun keep theirs.

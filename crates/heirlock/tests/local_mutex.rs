@@ -177,6 +177,28 @@ fn case_p20_zero_timeout() {
 }
 
 #[test]
+fn case_p25_forks() {
+    let (domain, _) = domain();
+    let [l, of_parent, shared] = [(); 3].map(|()| Mutex::new(()).in_domain(&domain));
+    let (parent, high) = (worker("p", 10), worker("h", 50));
+    let (a, b) = (parent.fork("a"), parent.fork("b"));
+    assert_eq!((a.base_priority(), a.effective_priority()), (10, 10));
+    let held = (Hand::by(&a, l.lock()).ready().unwrap(), Hand::by(&parent, of_parent.lock()).ready().unwrap());
+    let high_waits = Hand::by(&high, of_parent.lock()).waiting();
+    assert_eq!([&parent, &a, &b].map(Worker::effective_priority), [50; 3]);
+    let of_a = Hand::by(&a, shared.lock()).ready().unwrap();
+    let mut b_waits = Hand::by(&b, shared.lock()).waiting();
+    drop(of_a);
+    drop(b_waits.ready().unwrap());
+    drop(high_waits);
+    assert_eq!([&parent, &a, &b].map(Worker::effective_priority), [10; 3]);
+    parent.set_priority(12);
+    assert_eq!([&parent, &a, &b].map(Worker::effective_priority), [12; 3]);
+    drop(held);
+    assert_idle(&domain);
+}
+
+#[test]
 fn case_f01_abandoned_future_a() {
     everywhere(|| async {
         let domain = Domain::builder().build();
@@ -256,8 +278,23 @@ fn case_f06_join_arms() {
     assert!(first.is_ok());
     let error = second.unwrap_err();
     assert!(error.is_deadlock());
-    assert_eq!(error.to_string(), r#"deadlock: worker "w" waits for lock "shared", which it holds itself"#);
+    let text = error.to_string();
+    assert!(text.starts_with(r#"deadlock: worker "w" waits for lock "shared", which it holds itself; "#), "{text}");
+    assert!(text.ends_with(r#"give each arm a fork of the worker: worker.fork("arm")"#), "{text}");
     assert_eq!(sum, 1);
+    everywhere(|| async {
+        let domain = Domain::builder().build();
+        let (lock, whole) = (Mutex::new(0).in_domain(&domain), Worker::new("whole"));
+        let arm = async || {
+            let mut guard = lock.lock().await.unwrap();
+            common::polls::pause().await;
+            *guard += 1;
+        };
+        let (first, second) = (whole.fork("first"), whole.fork("second"));
+        tokio::join!(first.run(arm()), second.run(arm()));
+        assert_eq!(*lock.try_lock().unwrap(), 2);
+        assert_idle(&domain);
+    });
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Many acquires at once, cancelled wherever they are.
 #![allow(missing_docs)]
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common {
     pub(crate) mod polls;

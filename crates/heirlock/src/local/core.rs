@@ -122,8 +122,10 @@ impl Core {
         if let Some(worker) = self.by_number.get(&number) {
             return *worker;
         }
+        // A fork's parent takes part as long as the fork does.
+        let parent = owner.parent().map(|parent| self.enlist(&Owner::Worker(parent.clone())));
         let sequential = owner.is_sequential(self.trust_tasks);
-        let worker = self.graph.add_worker(&WorkerSpec { base: owner.base(), deadline: None, parent: None, sequential });
+        let worker = self.graph.add_worker(&WorkerSpec { base: owner.base(), deadline: None, parent, sequential });
         if !matches!(owner, Owner::Anonymous) {
             self.by_number.insert(number, worker);
         }
@@ -303,6 +305,7 @@ impl Core {
                 self.graph.remove_worker(worker, &mut effects);
                 if let Some(owner) = self.parties.remove(&worker) {
                     self.by_number.remove(&owner.number());
+                    self.leaving.extend(owner.parent().and_then(|parent| self.worker(parent.id().get())));
                 }
             }
         }
@@ -328,7 +331,11 @@ impl Core {
     /// The cycle in words.
     pub(super) fn describe(&self, cycle: &Cycle) -> String {
         if let [Step { worker, on: On::Lock { lock, .. } }] = cycle.as_slice() {
-            return format!("deadlock: {} waits for {}, which it holds itself", self.name(*worker), self.lock_name(*lock));
+            let mut text = format!("deadlock: {} waits for {}, which it holds itself", self.name(*worker), self.lock_name(*lock));
+            if let Some(Owner::Worker(_)) = self.parties.get(worker) {
+                text.push_str("; if that is another arm of join! or select!, give each arm a fork of the worker: worker.fork(\"arm\")");
+            }
+            return text;
         }
         let mut text = String::from("deadlock: ");
         for (at, step) in cycle.iter().enumerate() {

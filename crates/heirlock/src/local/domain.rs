@@ -115,7 +115,7 @@ pub(crate) fn rebase(worker: &Worker) {
         domain.event(|core| {
             if let Some(key) = core.worker(worker.id().get()) {
                 // Read here: of two changes at once, the one that is seen last is the one that stands.
-                core.graph.set_base(key, worker.base_priority(), &mut core.effects);
+                core.graph.set_base(key, worker.own_priority(), &mut core.effects);
             }
         });
     }

@@ -62,7 +62,12 @@ impl Owner {
     }
 
     pub(super) fn base(&self) -> i32 {
-        if let Owner::Worker(worker) = self { worker.base_priority() } else { 0 }
+        if let Owner::Worker(worker) = self { worker.own_priority() } else { 0 }
+    }
+
+    /// Whose fork it is.
+    pub(super) fn parent(&self) -> Option<&Worker> {
+        if let Owner::Worker(worker) = self { worker.parent() } else { None }
     }
 
     /// Whether it is one line of work: what an explicit worker is declared to be, and tasks in a domain that trusts them.
