@@ -165,7 +165,7 @@ impl Worker {
     /// assert_eq!((low.base_priority(), low.effective_priority()), (0, 9));
     /// drop(guard);
     /// assert_eq!(low.effective_priority(), 0);
-    /// # heirlock::Result::Ok(()) }).unwrap();
+    /// # Ok::<(), heirlock::Error>(()) }).unwrap();
     /// ```
     pub fn effective_priority(&self) -> i32 {
         // A fork may take part nowhere while its parent is boosted.

@@ -28,7 +28,7 @@ use crate::Result;
 /// static HITS: Mutex<u64> = Mutex::named("hits", 0);
 /// *HITS.lock().priority(10).timeout(Duration::from_millis(50)).await? += 1;
 /// assert_eq!(*HITS.lock().await?, 1);
-/// # heirlock::Result::Ok(()) }).unwrap();
+/// # Ok::<(), heirlock::Error>(()) }).unwrap();
 /// ```
 pub struct Mutex<T: ?Sized> {
     pub(super) raw: Raw,
