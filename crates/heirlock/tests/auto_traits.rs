@@ -30,9 +30,10 @@ fn types() {
 fn local_locks() {
     // A `Cell` may be sent, but not shared.
     type Sent = std::cell::Cell<u8>;
-    send::<(Domain, Mutex<Sent>, MutexGuard<'static, Sent>, OwnedMutexGuard<Sent>, local::Acquire<'static, Sent>, AcquireOwned<Sent>)>();
-    sync::<(Domain, Mutex<Sent>, MutexGuard<'static, u8>, OwnedMutexGuard<u8>, local::Acquire<'static, u8>, AcquireOwned<u8>)>();
-    unpin::<(Domain, MutexGuard<'static, u8>, OwnedMutexGuard<u8>, local::Acquire<'static, u8>, AcquireOwned<u8>)>();
+    send::<(Domain, Mutex<Sent>, MutexGuard<'static, Sent>, OwnedMutexGuard<Sent>, local::Acquire<'static, Mutex<Sent>>, AcquireOwned<Sent>)>(
+    );
+    sync::<(Domain, Mutex<Sent>, MutexGuard<'static, u8>, OwnedMutexGuard<u8>, local::Acquire<'static, Mutex<u8>>, AcquireOwned<u8>)>();
+    unpin::<(Domain, MutexGuard<'static, u8>, OwnedMutexGuard<u8>, local::Acquire<'static, Mutex<u8>>, AcquireOwned<u8>)>();
 }
 
 #[cfg(feature = "sqlite")]

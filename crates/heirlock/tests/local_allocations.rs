@@ -36,7 +36,8 @@ static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn a_warm_wait_allocates_nothing() {
-    let domain = Domain::builder().build();
+    // The watch over untaken grants is set once.
+    let domain = Domain::builder().stall_time(std::time::Duration::from_secs(3600)).build();
     let lock = Mutex::new(()).in_domain(&domain);
     let workers = [1, 2, 3].map(|base| Worker::new("w").priority(base));
     let mut cx = Context::from_waker(Waker::noop());

@@ -142,6 +142,15 @@ impl Core {
         self.parties.get(&worker).map(Owner::number)
     }
 
+    pub(super) fn trusts_tasks(&self) -> bool {
+        self.trust_tasks
+    }
+
+    /// Whether this owner was granted the lock and has not taken it.
+    pub(super) fn has_untaken(&self, number: u64, lock: LockKey) -> bool {
+        self.worker(number).is_some_and(|worker| self.graph.has_untaken(worker, lock))
+    }
+
     /// The worker may have nothing left here; that is looked at when the event is over.
     pub(super) fn leaves(&mut self, worker: WorkerKey) {
         self.leaving.push(worker);

@@ -7,7 +7,7 @@ use crate::Worker;
 
 /// Who holds or waits: an explicit worker, else the task, for a blocking call the thread, else nobody in particular.
 ///
-/// | bits 61 and 60 | the lower 60 bits |
+/// | bits 45 and 44 | the lower 44 bits |
 /// |---|---|
 /// | 00 | the id of a [`Worker`], never 0 |
 /// | 01 | the id of a tokio task |
@@ -23,10 +23,14 @@ pub(super) enum Owner {
     Anonymous,
 }
 
-const KIND: u64 = 0b11 << 60;
-const TASK: u64 = 0b01 << 60;
-const THREAD: u64 = 0b10 << 60;
-pub(super) const ANONYMOUS: u64 = 0b11 << 60;
+/// How many bits a number has. The ids of workers and tasks count up from 1: a million a second would last for half a year.
+pub(super) const BITS: u32 = 46;
+const KIND: u64 = 0b11 << 44;
+/// The bits below the kind.
+const ID: u64 = (1 << 44) - 1;
+const TASK: u64 = 0b01 << 44;
+const THREAD: u64 = 0b10 << 44;
+pub(super) const ANONYMOUS: u64 = 0b11 << 44;
 
 impl Owner {
     /// Who is being polled here.
@@ -44,8 +48,8 @@ impl Owner {
 
     pub(super) fn from_number(number: u64) -> Owner {
         match number & KIND {
-            TASK => Owner::Task(number & !KIND),
-            THREAD => Owner::Thread(number & !KIND),
+            TASK => Owner::Task(number & ID),
+            THREAD => Owner::Thread(number & ID),
             ANONYMOUS => Owner::Anonymous,
             _ => Worker::find(number).map_or(Owner::Gone(number), Owner::Worker),
         }
@@ -97,6 +101,11 @@ pub(super) fn number_of_poll() -> u64 {
     Worker::current_id().map_or_else(|| task_number().unwrap_or(ANONYMOUS), crate::WorkerId::get)
 }
 
+/// Whether it is an explicit worker's.
+pub(super) fn is_worker(number: u64) -> bool {
+    number & KIND == 0
+}
+
 /// The number of [`Owner::of_thread`], as cheaply.
 pub(super) fn number_of_thread() -> u64 {
     Worker::current_id().map_or_else(|| THREAD | THREAD_NUMBER.with(|number| *number), crate::WorkerId::get)
@@ -127,7 +136,7 @@ fn task_number() -> Option<u64> {
 
     let mut capture = Capture(0);
     tokio::task::try_id()?.hash(&mut capture);
-    Some(TASK | (capture.finish() & !KIND))
+    Some(TASK | (capture.finish() & ID))
 }
 
 #[cfg(not(feature = "tokio"))]
@@ -150,7 +159,7 @@ mod tests {
     #[test]
     fn numbers_and_owners_agree() {
         let worker = Worker::new("w");
-        for owner in [Owner::Worker(worker), Owner::Gone(u64::MAX >> 5), Owner::Task(7), Owner::Thread(8), Owner::Anonymous] {
+        for owner in [Owner::Worker(worker), Owner::Gone(ID), Owner::Task(7), Owner::Thread(8), Owner::Anonymous] {
             let number = owner.number();
             assert_ne!(number, 0);
             assert_eq!(Owner::from_number(number).number(), number);

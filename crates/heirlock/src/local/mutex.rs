@@ -2,17 +2,16 @@
 
 use std::cell::UnsafeCell;
 use std::fmt;
-use std::future::Future;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
+use super::acquire::{Acquire, Sealed};
 use super::domain::Domain;
+use super::graph::Kind;
 use super::owned::AcquireOwned;
 use super::raw::Raw;
-use super::wait::{Wait, attempt};
+use super::wait::{Held, attempt};
 use crate::Result;
 
 /// A value that one at a time may use, and whose holder inherits the priority of whoever waits for it.
@@ -43,12 +42,12 @@ unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 impl<T> Mutex<T> {
     /// A free lock in the global domain.
     pub const fn new(value: T) -> Mutex<T> {
-        Mutex { raw: Raw::new(None), value: UnsafeCell::new(value) }
+        Mutex { raw: Raw::new(Kind::Mutex, None), value: UnsafeCell::new(value) }
     }
 
     /// The same with a name, by which errors and snapshots call it.
     pub const fn named(name: &'static str, value: T) -> Mutex<T> {
-        Mutex { raw: Raw::new(Some(name)), value: UnsafeCell::new(value) }
+        Mutex { raw: Raw::new(Kind::Mutex, Some(name)), value: UnsafeCell::new(value) }
     }
 
     /// The lock in another domain.
@@ -74,8 +73,8 @@ impl<T: ?Sized> Mutex<T> {
     /// # Cancel safety
     /// Dropping the future in whatever state leaves nothing behind: a lock that it was just granted goes on to the next waiter. A place in the
     /// queue is lost.
-    pub fn lock(&self) -> Acquire<'_, T> {
-        Acquire { lock: self, wait: Wait::default() }
+    pub fn lock(&self) -> Acquire<'_, Mutex<T>> {
+        Acquire::new(self)
     }
 
     /// As [`lock`](Mutex::lock), with a guard that keeps the lock alive and may go anywhere.
@@ -110,7 +109,7 @@ impl<T: ?Sized> Mutex<T> {
     /// # drop(guard);
     /// ```
     pub fn try_lock(&self) -> Result<MutexGuard<'_, T>> {
-        attempt(&self.raw).map(|()| MutexGuard::new(self))
+        attempt(&self.raw).map(|held| self.guard(held))
     }
 
     /// Acquires the lock on this thread, for code that is not async: [`lock`](Mutex::lock) with [`Acquire::blocking`].
@@ -171,67 +170,18 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
     }
 }
 
-/// The builder methods of an acquire.
-macro_rules! options {
-    () => {
-        /// How urgent this wait is, in place of its worker's base priority. Larger is more urgent.
-        pub fn priority(mut self, priority: i32) -> Self {
-            self.wait.options.priority = Some(priority);
-            self
-        }
+impl<T: ?Sized> Sealed for Mutex<T> {
+    type Guard<'a>
+        = MutexGuard<'a, T>
+    where
+        T: 'a;
 
-        /// How long it may wait, from when it queues. Zero takes a free lock only. It moves nobody in the queue.
-        pub fn timeout(mut self, span: std::time::Duration) -> Self {
-            self.wait.options.timeout = Some(span);
-            self
-        }
-
-        /// When the wait ends at the latest; among equal priorities the earliest is served first. An earlier deadline of the worker counts.
-        pub fn deadline(mut self, instant: std::time::Instant) -> Self {
-            self.wait.options.deadline = Some(instant);
-            self
-        }
-    };
-}
-pub(super) use options;
-
-/// The future of [`Mutex::lock`]. What is said of it after its first poll changes nothing.
-#[must_use = "futures do nothing unless awaited"]
-pub struct Acquire<'a, T: ?Sized> {
-    lock: &'a Mutex<T>,
-    wait: Wait,
-}
-
-impl<'a, T: ?Sized> Acquire<'a, T> {
-    options!();
-
-    /// Waits on this thread instead of being polled. The thread acquires, unless it runs as a [`Worker`](crate::Worker).
-    ///
-    /// # Errors
-    /// As [`Mutex::lock`], and `WouldBlock` within an async runtime if the lock is held: it would block one of the runtime's threads.
-    pub fn blocking(mut self) -> Result<MutexGuard<'a, T>> {
-        self.wait.block(&self.lock.raw).map(|()| MutexGuard::new(self.lock))
+    fn raw(&self) -> &Raw {
+        &self.raw
     }
-}
 
-impl<'a, T: ?Sized> Future for Acquire<'a, T> {
-    type Output = Result<MutexGuard<'a, T>>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let lock = self.lock;
-        self.wait.poll(&lock.raw, cx).map_ok(|()| MutexGuard::new(lock))
-    }
-}
-
-impl<T: ?Sized> Drop for Acquire<'_, T> {
-    fn drop(&mut self) {
-        self.wait.cancel(&self.lock.raw);
-    }
-}
-
-impl<T: ?Sized> fmt::Debug for Acquire<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Acquire").field("name", &self.lock.raw.name()).field("wait", &self.wait).finish()
+    fn guard(&self, _: Held) -> MutexGuard<'_, T> {
+        MutexGuard { lock: self, value: PhantomData }
     }
 }
 
@@ -249,13 +199,6 @@ pub struct MutexGuard<'a, T: ?Sized> {
     lock: &'a Mutex<T>,
     /// It crosses threads, and is shared by them, as a `&mut T` is.
     value: PhantomData<&'a mut T>,
-}
-
-impl<'a, T: ?Sized> MutexGuard<'a, T> {
-    /// For who has just acquired the lock.
-    fn new(lock: &'a Mutex<T>) -> MutexGuard<'a, T> {
-        MutexGuard { lock, value: PhantomData }
-    }
 }
 
 impl<T: ?Sized> Deref for MutexGuard<'_, T> {

@@ -8,7 +8,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::mutex::{Mutex, options};
+use super::acquire::options;
+use super::mutex::Mutex;
 use super::wait::Wait;
 use crate::Result;
 
@@ -32,7 +33,7 @@ impl<T: ?Sized> Future for AcquireOwned<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let AcquireOwned { lock, wait } = &mut *self;
-        wait.poll(&lock.raw, cx).map_ok(|()| OwnedMutexGuard { lock: Arc::clone(lock), value: PhantomData })
+        wait.poll(&lock.raw, cx).map_ok(|_| OwnedMutexGuard { lock: Arc::clone(lock), value: PhantomData })
     }
 }
 

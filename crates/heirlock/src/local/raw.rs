@@ -7,33 +7,42 @@ use std::task::Waker;
 use super::core::{Core, Fate};
 use super::domain::Domain;
 use super::graph::{Acquired, Kind, LockKey, LockSpec, Mode, Request, WaitKey, WorkerKey};
-use super::identity::Owner;
+use super::identity::{ANONYMOUS, BITS, Owner};
 use crate::clock::Moment;
 
 /// The word of a lock:
 ///
-/// | bits 62 to 1 | bit 0 | means |
-/// |---|---|---|
-/// | 0 | 0 | free |
-/// | owner | 0 | held; the graph does not know |
-/// | owner | 1 | held or granted; the graph knows by whom, and who waits |
+/// | bits 63 to 47 | bits 46 to 1 | bit 0 | means |
+/// |---|---|---|---|
+/// | 0 | 0 | 0 | free |
+/// | levels beyond the first | owner | 0 | held; the graph does not know |
+/// | 0 | owner | 1 | held or granted; the graph knows by whom, how many levels deep, and who waits |
 ///
-/// The owner's number is of `identity.rs`. Without bit 0 anybody changes the word by compare-and-swap: a locker from free to held, the holder back,
-/// a contender sets bit 0. With it, the word is changed under the domain's mutex only, and always to what the graph says.
+/// The owner's number is of `identity.rs`. Without bit 0 anybody changes the word by compare-and-swap: a locker from free to held, the holder by a
+/// level or back to free, a contender sets bit 0. With it, the word is changed under the domain's mutex only, and always to what the graph says.
 ///
 /// So a waiter cannot be missed. A contender sets bit 0 under the mutex and queues before it lets go of it. Either that comes after the
 /// holder's compare-and-swap to free, and fails, and the contender looks again; or it comes before, the holder's fails, and the holder must
-/// pass through the mutex after the contender has queued.
-pub(super) struct Raw {
+/// pass through the mutex after the contender has queued. The same holds between a contender and a holder that enters again: either the level is
+/// in the word that the contender tells the graph, or the holder must tell it itself.
+pub struct Raw {
     word: AtomicU64,
     /// The lock's key in its domain's graph, 0 before it has one. Written under the domain's mutex.
     key: AtomicU64,
+    kind: Kind,
     name: Option<&'static str>,
     domain: Option<Domain>,
 }
 
 const FREE: u64 = 0;
 const CONTENDED: u64 = 1;
+const DEPTH: u32 = BITS + 1;
+const LEVEL: u64 = 1 << DEPTH;
+
+/// The owner's number in a word.
+fn owner_in(word: u64) -> u64 {
+    (word & (LEVEL - 1)) >> 1
+}
 
 /// An acquire that was not served at once.
 pub(super) struct Ask<'a> {
@@ -54,11 +63,14 @@ pub(super) enum Entered {
     Queued(WaitKey),
     TimedOut,
     Deadlock(String),
+    /// It would enter again, but arms of one task cannot be told apart.
+    NeedsWorker,
+    Overflow,
 }
 
 impl Raw {
-    pub(super) const fn new(name: Option<&'static str>) -> Raw {
-        Raw { word: AtomicU64::new(FREE), key: AtomicU64::new(0), name, domain: None }
+    pub(super) const fn new(kind: Kind, name: Option<&'static str>) -> Raw {
+        Raw { word: AtomicU64::new(FREE), key: AtomicU64::new(0), kind, name, domain: None }
     }
 
     /// Moves a lock that nobody has yet shared.
@@ -80,6 +92,10 @@ impl Raw {
         self.name.map_or(Cow::Borrowed("the lock"), |name| Cow::Owned(format!("lock {name:?}")))
     }
 
+    pub(super) fn is_reentrant(&self) -> bool {
+        self.kind == Kind::RLock
+    }
+
     pub(super) fn is_held(&self) -> bool {
         self.word.load(Ordering::Acquire) != FREE
     }
@@ -89,13 +105,32 @@ impl Raw {
         self.word.compare_exchange(FREE, owner << 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Gives the lock up, to the next in line if there is one. For whoever holds it.
-    pub(super) fn release(&self) {
-        let word = self.word.load(Ordering::Relaxed);
-        // Between the two a contender may have come: then this fails, and the long way serves it.
-        if word & CONTENDED != 0 || self.word.compare_exchange(word, FREE, Ordering::Release, Ordering::Relaxed).is_err() {
-            self.hand_over();
+    /// Enters again, if the owner holds the lock and the graph does not know of it.
+    pub(super) fn enter_again(&self, owner: u64) -> bool {
+        let mut word = self.word.load(Ordering::Relaxed);
+        // Guards of one owner may be on several threads: what fails because of another level is tried again.
+        while owner_in(word) == owner && word & CONTENDED == 0 {
+            let Some(deeper) = word.checked_add(LEVEL) else { return false };
+            match self.word.compare_exchange_weak(word, deeper, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
         }
+        false
+    }
+
+    /// Gives a level up; the last one to the next in line if there is one. For whoever has a guard.
+    pub(super) fn release(&self) {
+        let mut word = self.word.load(Ordering::Relaxed);
+        while word & CONTENDED == 0 {
+            let less = word.checked_sub(LEVEL).unwrap_or(FREE);
+            // Between the two a contender may have come, whom the long way serves, or another guard of the same owner gone.
+            match self.word.compare_exchange(word, less, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => word = now,
+            }
+        }
+        self.hand_over();
     }
 
     #[cold]
@@ -114,21 +149,27 @@ impl Raw {
 
     /// Takes the lock or what the owner was granted of it, or queues with a waker, which must be there unless the time is over.
     pub(super) fn enter(&self, core: &mut Core, ask: &Ask<'_>, waker: &mut Option<Waker>) -> Entered {
+        let number = ask.owner.number();
         loop {
             let word = self.word.load(Ordering::Relaxed);
+            let again = self.kind == Kind::RLock && owner_in(word) == number && number != ANONYMOUS;
+            if again && !self.may_reenter(core, ask.owner) {
+                return Entered::NeedsWorker;
+            }
             if word == FREE {
-                if self.take_free(ask.owner.number()) {
+                if self.take_free(number) {
                     return Entered::Held;
                 }
             } else if word & CONTENDED != 0 {
                 break;
-            } else if ask.over {
+            } else if ask.over && !again {
                 return Entered::TimedOut;
             } else if self.word.compare_exchange(word, word | CONTENDED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 // The holder can no longer leave without this mutex. It enters the graph before whoever waits for it.
                 let key = self.key(core);
-                let holder = core.enlist(&Owner::from_number(word >> 1));
-                core.graph.hold(holder, key, Mode::Exclusive, 1, &mut core.effects);
+                let holder = core.enlist(&Owner::from_number(owner_in(word)));
+                let depth = u32::try_from(word >> DEPTH).unwrap_or(0) + 1;
+                core.graph.hold(holder, key, Mode::Exclusive, depth, &mut core.effects);
                 break;
             }
         }
@@ -141,6 +182,14 @@ impl Raw {
         }
         self.follow(core, key);
         entered
+    }
+
+    /// Whether the owner, whose number the word has, may have one more level: a bare task only what it was granted and has not taken.
+    fn may_reenter(&self, core: &Core, owner: &Owner) -> bool {
+        if !matches!(owner, Owner::Task(_)) {
+            return true;
+        }
+        core.trusts_tasks() || core.has_untaken(owner.number(), LockKey::from_number(self.key.load(Ordering::Relaxed)))
     }
 
     /// What has become of a wait.
@@ -168,7 +217,7 @@ impl Raw {
         if number != 0 {
             return LockKey::from_number(number);
         }
-        let key = core.graph.add_lock(LockSpec::new(Kind::Mutex));
+        let key = core.graph.add_lock(LockSpec::new(self.kind));
         core.name_lock(key, self.name);
         self.key.store(key.get(), Ordering::Relaxed);
         key
@@ -205,7 +254,11 @@ fn queue(core: &mut Core, ask: &Ask<'_>, waker: &mut Option<Waker>, worker: Work
     let waker = if ask.over { None } else { waker.take() };
     let Some(waker) = waker else {
         let taken = core.graph.try_acquire(worker, lock, Mode::Exclusive, &mut core.effects);
-        return if matches!(taken, Some(Acquired::Held(_))) { Entered::Held } else { Entered::TimedOut };
+        return match taken {
+            Some(Acquired::Held(_)) => Entered::Held,
+            Some(Acquired::Overflow) => Entered::Overflow,
+            _ => Entered::TimedOut,
+        };
     };
     let request = Request {
         priority: ask.priority,
@@ -220,6 +273,7 @@ fn queue(core: &mut Core, ask: &Ask<'_>, waker: &mut Option<Waker>, worker: Work
             Entered::Queued(wait)
         }
         Acquired::Deadlock(cycle) => Entered::Deadlock(core.describe(&cycle)),
-        Acquired::Held(_) | Acquired::Overflow => Entered::Held,
+        Acquired::Held(_) => Entered::Held,
+        Acquired::Overflow => Entered::Overflow,
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::core::Fate;
 use super::graph::WaitKey;
-use super::identity::{Owner, number_of_poll, number_of_thread};
+use super::identity::{Owner, is_worker, number_of_poll, number_of_thread};
 use super::raw::{Ask, Entered, Raw};
 use crate::clock::Moment;
 use crate::{Error, Kind, Result};
@@ -17,6 +17,10 @@ pub(super) struct Options {
     pub(super) timeout: Option<Duration>,
     pub(super) deadline: Option<Instant>,
 }
+
+/// Shows that a lock has just been acquired, for who makes its guard. Made here only.
+#[derive(Debug)]
+pub struct Held(());
 
 /// One acquire of one lock. Whoever owns it passes the lock each time, always the same.
 #[derive(Debug, Default)]
@@ -48,19 +52,19 @@ enum State {
 }
 
 impl Wait {
-    pub(super) fn poll(&mut self, raw: &Raw, cx: &mut Context<'_>) -> Poll<Result<()>> {
+    pub(super) fn poll(&mut self, raw: &Raw, cx: &mut Context<'_>) -> Poll<Result<Held>> {
         let arrival = match self.state {
             State::Unpolled => {
                 let number = if self.blocking { number_of_thread() } else { number_of_poll() };
-                if raw.take_free(number) {
+                if take_at_once(raw, number, self.blocking) {
                     self.state = State::Done;
-                    return Poll::Ready(Ok(()));
+                    return Poll::Ready(Ok(Held(())));
                 }
                 None
             }
             State::Queued(wait) => match look(raw, wait, cx) {
                 Fate::Queued => return Poll::Pending,
-                Fate::Granted => return self.done(Ok(())),
+                Fate::Granted => return self.done(Ok(Held(()))),
                 Fate::TimedOut => return self.done(Err(timed_out(raw))),
                 Fate::Deadlock(cycle) => return self.done(Err(Error::new(Kind::Deadlock, cycle))),
                 Fate::Displaced(arrival) => Some(arrival),
@@ -70,7 +74,7 @@ impl Wait {
         self.enter(raw, cx, arrival)
     }
 
-    fn enter(&mut self, raw: &Raw, cx: &mut Context<'_>, arrival: Option<u64>) -> Poll<Result<()>> {
+    fn enter(&mut self, raw: &Raw, cx: &mut Context<'_>, arrival: Option<u64>) -> Poll<Result<Held>> {
         let (options, blocking) = (self.options, self.blocking);
         let bound = self.bound.get_or_insert_with(|| Bound::new(raw, options, blocking));
         let Bound { owner, deadline, expires, over } = bound;
@@ -79,9 +83,11 @@ impl Wait {
         let mut waker = Some(cx.waker().clone());
         let entered = raw.domain().event(|core| raw.enter(core, &ask, &mut waker));
         match entered {
-            Entered::Held => self.done(Ok(())),
+            Entered::Held => self.done(Ok(Held(()))),
             Entered::TimedOut => self.done(Err(timed_out(raw))),
             Entered::Deadlock(cycle) => self.done(Err(Error::new(Kind::Deadlock, cycle))),
+            Entered::NeedsWorker => self.done(Err(needs_worker(raw))),
+            Entered::Overflow => self.done(Err(overflow(raw))),
             Entered::Queued(wait) => {
                 self.state = State::Queued(wait);
                 Poll::Pending
@@ -89,7 +95,7 @@ impl Wait {
         }
     }
 
-    fn done(&mut self, result: Result<()>) -> Poll<Result<()>> {
+    fn done(&mut self, result: Result<Held>) -> Poll<Result<Held>> {
         self.state = State::Done;
         self.bound = None;
         Poll::Ready(result)
@@ -104,11 +110,11 @@ impl Wait {
     }
 
     /// Waits on this thread.
-    pub(super) fn block(&mut self, raw: &Raw) -> Result<()> {
+    pub(super) fn block(&mut self, raw: &Raw) -> Result<Held> {
         self.blocking = true;
-        if matches!(self.state, State::Unpolled) && raw.take_free(number_of_thread()) {
+        if matches!(self.state, State::Unpolled) && take_at_once(raw, number_of_thread(), true) {
             self.state = State::Done;
-            return Ok(());
+            return Ok(Held(()));
         }
         if in_runtime() {
             return Err(Error::new(
@@ -147,16 +153,38 @@ fn look(raw: &Raw, wait: WaitKey, cx: &mut Context<'_>) -> Fate {
 }
 
 /// Acquires without waiting, or not at all.
-pub(super) fn attempt(raw: &Raw) -> Result<()> {
-    if raw.take_free(number_of_poll()) {
-        return Ok(());
+pub(super) fn attempt(raw: &Raw) -> Result<Held> {
+    if take_at_once(raw, number_of_poll(), false) {
+        return Ok(Held(()));
     }
     let owner = Owner::of_poll();
     let ask = Ask { owner: &owner, priority: None, deadline: None, expires: None, over: true, arrival: None };
     match raw.domain().event(|core| raw.enter(core, &ask, &mut None)) {
-        Entered::Held => Ok(()),
+        Entered::Held => Ok(Held(())),
+        Entered::NeedsWorker => Err(needs_worker(raw)),
+        Entered::Overflow => Err(overflow(raw)),
         _ => Err(Error::new(Kind::WouldBlock, format!("{} is held", raw.label()))),
     }
+}
+
+/// Takes the lock if it is free, or enters again who may.
+fn take_at_once(raw: &Raw, number: u64, blocking: bool) -> bool {
+    raw.take_free(number) || raw.is_reentrant() && (blocking || is_worker(number)) && raw.enter_again(number)
+}
+
+fn needs_worker(raw: &Raw) -> Error {
+    Error::new(
+        Kind::NeedsWorker,
+        format!(
+            "{} is held by this task, whose arms cannot be told apart: run the task as a worker, Worker::new(\"..\").run(..), or declare all tasks \
+             to be one line of work, Domain::builder().trust_tasks(true)",
+            raw.label()
+        ),
+    )
+}
+
+fn overflow(raw: &Raw) -> Error {
+    Error::new(Kind::Overflow, format!("{} is held as many levels deep as can be counted", raw.label()))
 }
 
 fn timed_out(raw: &Raw) -> Error {

@@ -80,6 +80,12 @@ impl Graph {
         })
     }
 
+    /// Whether the worker was granted the lock and has not taken note.
+    pub fn has_untaken(&self, worker: WorkerKey, lock: LockKey) -> bool {
+        let both = self.workers.slot(worker.0).zip(self.locks.slot(lock.0));
+        both.is_some_and(|(worker, lock)| self.find_untaken(worker, lock).is_some())
+    }
+
     /// The holders of a lock, in no order.
     pub fn holders(&self, lock: LockKey) -> Vec<Holding> {
         let head = self.locks.slot(lock.0).map_or(NIL, |slot| self.locks[slot].holds);
