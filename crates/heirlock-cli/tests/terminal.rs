@@ -87,10 +87,17 @@ fn a_stop_from_the_keyboard_stops_both_and_fg_continues_both() {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut shell = Running::start(&mut command);
     let (pid, ticks) = (place.path("pid"), place.path("ticks"));
-    let script = format!("echo $$ > {}; while :; do echo >> {}; sleep 0.02; done", pid.display(), ticks.display());
+    // It forks nothing: a shell that is stopped between vfork and exec is in the middle of a system call, and no signal stops it there.
+    let pause = place.path("pause");
+    let script = format!(
+        "mkfifo {2}; exec 3<> {2}; echo $$ > {0}; while :; do echo >> {1}; read -t 0.02 <&3; done",
+        pid.display(),
+        ticks.display(),
+        pause.display()
+    );
     let mut keys = shell.child.stdin.take().unwrap();
     let mut typed = |text: &str| keys.write_all(text.as_bytes()).unwrap();
-    typed(&format!("{} run a -- sh -c '{script}'\n", env!("CARGO_BIN_EXE_heirlock")));
+    typed(&format!("{} run a -- bash -c '{script}'\n", env!("CARGO_BIN_EXE_heirlock")));
     let length = || std::fs::metadata(&ticks).map_or(0, |metadata| metadata.len());
     for round in 0..3 {
         let before = length();

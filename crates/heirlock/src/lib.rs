@@ -32,6 +32,7 @@ pub mod conformance;
 mod connect;
 mod error;
 pub mod lease;
+pub mod local;
 pub mod observe;
 pub mod store;
 mod sync;

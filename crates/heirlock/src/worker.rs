@@ -1,17 +1,19 @@
 //! Workers: who acquires.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::task::{Context, Poll};
 use std::thread::{self, ThreadId};
 use std::time::Instant;
 
 use pin_project_lite::pin_project;
 
+use crate::local::{effective_priority, rebase};
 use crate::sync::lock;
 
 /// The id of a worker: never reused within a process.
@@ -50,10 +52,16 @@ impl fmt::Display for WorkerId {
 #[derive(Clone)]
 pub struct Worker(Arc<Inner>);
 
+/// All workers that live: the word of a lock has room for an id only.
+static LIVE: LazyLock<Mutex<HashMap<u64, Weak<Inner>>>> = LazyLock::new(Mutex::default);
+
 struct Inner {
     id: WorkerId,
     name: String,
+    /// Of a fork `i32::MIN`, which adds nothing to what its parent gives it, unless it was told otherwise.
     base: AtomicI32,
+    /// Whose fork it is.
+    parent: Option<Worker>,
     deadline: Mutex<Option<Instant>>,
     /// The thread that polls the worker's futures now, and how deeply nested.
     polled_by: Mutex<Option<(ThreadId, usize)>>,
@@ -62,13 +70,46 @@ struct Inner {
 impl Worker {
     /// A new worker of priority 0 without a deadline.
     pub fn new(name: impl Into<String>) -> Worker {
-        Worker(Arc::new(Inner {
+        Worker::of(name.into(), 0, None)
+    }
+
+    /// A worker for one of several arms that work beside each other within this one, in `join!` or `select!`: arms with workers of their own may
+    /// wait for each other's locks. Its priority is this worker's, boosts included, and no wait of it lasts beyond this worker's deadline.
+    ///
+    /// ```
+    /// use heirlock::Worker;
+    /// use heirlock::local::Mutex;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> heirlock::Result<()> {
+    /// let (import, total) = (Worker::new("import").priority(4), Mutex::new(0));
+    /// let (first, second) = (import.fork("first"), import.fork("second"));
+    /// let add = async |sum| heirlock::Result::Ok(*total.lock().await? += sum);
+    /// tokio::try_join!(first.run(add(1)), second.run(add(2)))?;
+    /// assert_eq!((*total.lock().await?, first.effective_priority()), (3, 4));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn fork(&self, name: impl Into<String>) -> Worker {
+        Worker::of(name.into(), i32::MIN, Some(self.clone()))
+    }
+
+    fn of(name: String, base: i32, parent: Option<Worker>) -> Worker {
+        let inner = Arc::new(Inner {
             id: WorkerId::next(),
-            name: name.into(),
-            base: AtomicI32::new(0),
+            name,
+            base: AtomicI32::new(base),
+            parent,
             deadline: Mutex::new(None),
             polled_by: Mutex::new(None),
-        }))
+        });
+        lock(&LIVE).insert(inner.id.0, Arc::downgrade(&inner));
+        Worker(inner)
+    }
+
+    /// The worker with this id, while it lives.
+    pub(crate) fn find(id: u64) -> Option<Worker> {
+        // In its own statement: if this is the last handle when it is dropped, the map is locked again.
+        let found = lock(&LIVE).get(&id).and_then(Weak::upgrade);
+        found.map(Worker)
     }
 
     /// The worker with this base priority: [`set_priority`](Worker::set_priority) for the line that makes it.
@@ -95,19 +136,55 @@ impl Worker {
         &self.0.name
     }
 
-    /// Its base priority, without what it inherits.
+    /// Its base priority, without what it inherits. A fork has its parent's if that is higher.
     pub fn base_priority(&self) -> i32 {
-        self.0.base.load(Ordering::Relaxed)
+        self.own_priority().max(self.parent().map_or(i32::MIN, Worker::base_priority))
     }
 
-    /// Changes the base priority. Leases that it holds or waits for tell their store with their next beat, within a third of the ttl.
+    /// Its base priority, without that of its parent.
+    pub(crate) fn own_priority(&self) -> i32 {
+        self.0.base.load(Ordering::SeqCst)
+    }
+
+    /// Whose fork it is.
+    pub fn parent(&self) -> Option<&Worker> {
+        self.0.parent.as_ref()
+    }
+
+    /// Its base priority or what the waits on its local locks give it, whichever is higher.
+    ///
+    /// ```
+    /// use heirlock::Worker;
+    /// use heirlock::local::Mutex;
+    /// let (low, high, lock) = (Worker::new("low"), Worker::new("high").priority(9), Mutex::new(()));
+    /// # pollster::block_on(async {
+    /// let guard = low.run(lock.lock()).await?;
+    /// let mut waiting = std::pin::pin!(high.run(lock.lock()));
+    /// # std::future::poll_fn(|cx| { assert!(waiting.as_mut().poll(cx).is_pending()); std::task::Poll::Ready(()) }).await;
+    /// // `high` has been polled, and waits.
+    /// assert_eq!((low.base_priority(), low.effective_priority()), (0, 9));
+    /// drop(guard);
+    /// assert_eq!(low.effective_priority(), 0);
+    /// # Ok::<(), heirlock::Error>(()) }).unwrap();
+    /// ```
+    pub fn effective_priority(&self) -> i32 {
+        // A fork may take part nowhere while its parent is boosted.
+        let given = self.parent().map_or(i32::MIN, Worker::effective_priority);
+        effective_priority(self.0.id.0).map_or(given, |effective| effective.max(given)).max(self.own_priority())
+    }
+
+    /// Changes the base priority. Local locks follow at once; leases that it holds or waits for tell their store with their next beat, within a
+    /// third of the ttl.
     pub fn set_priority(&self, priority: i32) {
-        self.0.base.store(priority, Ordering::Relaxed);
+        // First this: whoever registers the worker with a domain from now on reads the new one, and all before are told.
+        self.0.base.store(priority, Ordering::SeqCst);
+        rebase(self);
     }
 
     /// When its waits end.
     pub fn current_deadline(&self) -> Option<Instant> {
-        *lock(&self.0.deadline)
+        let own = *lock(&self.0.deadline);
+        [own, self.parent().and_then(Worker::current_deadline)].into_iter().flatten().min()
     }
 
     /// Changes or takes away the deadline. Waits that have begun keep theirs.
@@ -144,6 +221,17 @@ impl Worker {
     /// The worker whose future is being polled on this thread.
     pub fn current() -> Option<Worker> {
         CURRENT.with_borrow(|stack| stack.last().cloned())
+    }
+
+    /// The id of that worker.
+    pub(crate) fn current_id() -> Option<WorkerId> {
+        CURRENT.with_borrow(|stack| stack.last().map(Worker::id))
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        lock(&LIVE).remove(&self.id.0);
     }
 }
 

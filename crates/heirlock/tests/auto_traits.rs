@@ -4,6 +4,7 @@
 use std::future::{IntoFuture, Ready};
 
 use heirlock::lease::{Acquire, Key, KeyView, Lease, Locks, Notice, Store, Ticket, Token};
+use heirlock::local::{self, AcquireOwned, Domain, Mutex, MutexGuard, OwnedMutexGuard};
 use heirlock::store::{Faulty, MemoryStore};
 use heirlock::{Error, LostReason, Run, Worker};
 
@@ -22,6 +23,17 @@ fn types() {
     send::<Run<Ready<()>>>();
     unpin::<Run<Ready<()>>>();
     unpin::<<Acquire as IntoFuture>::IntoFuture>();
+}
+
+/// What of these must *not* cross threads is checked by the compiler in `local/mutex.rs`.
+#[test]
+fn local_locks() {
+    // A `Cell` may be sent, but not shared.
+    type Sent = std::cell::Cell<u8>;
+    send::<(Domain, Mutex<Sent>, MutexGuard<'static, Sent>, OwnedMutexGuard<Sent>, local::Acquire<'static, Mutex<Sent>>, AcquireOwned<Sent>)>(
+    );
+    sync::<(Domain, Mutex<Sent>, MutexGuard<'static, u8>, OwnedMutexGuard<u8>, local::Acquire<'static, Mutex<u8>>, AcquireOwned<u8>)>();
+    unpin::<(Domain, MutexGuard<'static, u8>, OwnedMutexGuard<u8>, local::Acquire<'static, Mutex<u8>>, AcquireOwned<u8>)>();
 }
 
 #[cfg(feature = "sqlite")]

@@ -1,0 +1,216 @@
+//! Domains: locks that are looked at together.
+
+use std::fmt;
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use super::core::{Core, Wakes};
+use super::graph::{DeadlockPolicy, Graph};
+use super::timer;
+use crate::Worker;
+use crate::clock::{BootClock, Clock, Moment};
+use crate::sync::lock;
+
+/// Locks with one wait-for graph: chains of inheritance and cycles of waits are seen within it, and end at its edge.
+///
+/// A clone is another handle to the same domain. A lock belongs to the [global](Domain::global) one unless it is told otherwise.
+///
+/// ```
+/// use heirlock::local::{Domain, Mutex};
+/// let domain = Domain::builder().build();
+/// let lock = Mutex::new(7).in_domain(&domain);
+/// assert_eq!(*pollster::block_on(lock.lock()).unwrap(), 7);
+/// ```
+#[derive(Clone)]
+pub struct Domain(Arc<Inner>);
+
+pub(super) struct Inner {
+    /// The one mutex. No foreign code runs under it: no waker, no clock but for `now`, no destructor of a user's.
+    core: Mutex<Core>,
+    clock: Box<dyn Clock>,
+    policy: DeadlockPolicy,
+    stall_time: Duration,
+    /// The same moment on the domain's clock and as an `Instant`, so that equal deadlines stay equal.
+    anchor: OnceLock<(Moment, Instant)>,
+}
+
+/// All domains, for what concerns a worker wherever it is.
+static ALL: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
+
+impl Domain {
+    /// A new domain, apart from all others.
+    pub fn builder() -> Builder {
+        Builder { policy: DeadlockPolicy::default(), stall_time: Duration::from_secs(1), trust_tasks: false, clock: Box::new(BootClock) }
+    }
+
+    /// The domain of all locks that were not put into another.
+    pub fn global() -> &'static Domain {
+        static GLOBAL: LazyLock<Domain> = LazyLock::new(|| Domain::builder().build());
+        &GLOBAL
+    }
+
+    /// What is done about a cycle of waits.
+    pub fn deadlock_policy(&self) -> DeadlockPolicy {
+        self.0.policy
+    }
+
+    /// How long a granted lock may lie untaken before the next waiter takes it over.
+    pub fn stall_time(&self) -> Duration {
+        self.0.stall_time
+    }
+
+    /// For tests: how many records of holds, waits and who has them there are. None is left where nobody holds or waits.
+    #[doc(hidden)]
+    pub fn records(&self) -> [usize; 7] {
+        lock(&self.0.core).records()
+    }
+
+    pub(super) fn from_inner(inner: Arc<Inner>) -> Domain {
+        Domain(inner)
+    }
+
+    pub(super) fn clock(&self) -> &dyn Clock {
+        &*self.0.clock
+    }
+
+    /// Runs one event. Whoever it concerns is woken when the mutex has been released.
+    pub(super) fn event<R>(&self, event: impl FnOnce(&mut Core) -> R) -> R {
+        self.waking(|core, _| event(core))
+    }
+
+    fn waking<R>(&self, event: impl FnOnce(&mut Core, &mut Wakes) -> R) -> R {
+        // Declared before the guard, and so dropped after it.
+        let mut wakes = Wakes::default();
+        let mut core = lock(&self.0.core);
+        let result = event(&mut core, &mut wakes);
+        core.settle(&mut wakes);
+        let rings = core.rings();
+        drop(core);
+        drop(wakes);
+        if let Some(came) = rings {
+            timer::ring(came.then(|| Arc::downgrade(&self.0)));
+        }
+        result
+    }
+
+    /// Ends what has expired; when to come again.
+    pub(super) fn expire(&self) -> Option<Moment> {
+        self.waking(|core, wakes| core.expire(self.clock().now(), wakes))
+    }
+
+    /// A deadline on the domain's clock, the same for the same instant: it orders.
+    pub(super) fn rank_of(&self, deadline: Instant) -> u64 {
+        let (moment, instant) = *self.0.anchor.get_or_init(|| (self.clock().now(), Instant::now()));
+        let moment = match deadline.checked_duration_since(instant) {
+            Some(later) => moment + later,
+            None => moment.before(instant.saturating_duration_since(deadline)),
+        };
+        moment.as_nanos()
+    }
+}
+
+/// A worker's base priority was changed: every domain in which it takes part follows.
+pub(crate) fn rebase(worker: &Worker) {
+    for domain in all() {
+        domain.event(|core| {
+            if let Some(key) = core.worker(worker.id().get()) {
+                // Read here: of two changes at once, the one that is seen last is the one that stands.
+                core.graph.set_base(key, worker.own_priority(), &mut core.effects);
+            }
+        });
+    }
+}
+
+/// The highest priority that a worker inherits anywhere.
+pub(crate) fn effective_priority(worker: u64) -> Option<i32> {
+    let effective = |domain: Domain| domain.event(|core| core.worker(worker).and_then(|worker| core.graph.effective_priority(worker)));
+    all().into_iter().filter_map(effective).max()
+}
+
+fn all() -> Vec<Domain> {
+    lock(&ALL).iter().filter_map(Weak::upgrade).map(Domain).collect()
+}
+
+impl fmt::Debug for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Domain").field("policy", &self.0.policy).field("stall_time", &self.0.stall_time).finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for Domain {
+    /// Whether both are handles to the same domain.
+    fn eq(&self, other: &Domain) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Domain {}
+
+/// Makes a [`Domain`].
+#[must_use = "a builder does nothing until it is built"]
+pub struct Builder {
+    policy: DeadlockPolicy,
+    stall_time: Duration,
+    trust_tasks: bool,
+    clock: Box<dyn Clock>,
+}
+
+impl Builder {
+    /// What to do about a cycle of waits; at first, the wait that closes a certain one fails.
+    pub fn deadlock_policy(mut self, policy: DeadlockPolicy) -> Builder {
+        self.policy = policy;
+        self
+    }
+
+    /// How long a granted lock may lie untaken before the next waiter takes it over: a second at first. A future that is kept and no longer polled
+    /// delays others by so much.
+    pub fn stall_time(mut self, span: Duration) -> Builder {
+        self.stall_time = span;
+        self
+    }
+
+    /// Declares that every bare task is one line of work, so that a cycle through its only wait is a deadlock for certain. Wrong for tasks whose
+    /// arms of `join!` or `select!` wait for each other's locks.
+    ///
+    /// ```
+    /// use heirlock::local::{Domain, Mutex};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// let domain = Domain::builder().trust_tasks(true).build();
+    /// let lock = Mutex::named("config", ()).in_domain(&domain);
+    /// let task = tokio::spawn(async move {
+    ///     let _guard = lock.lock().await.unwrap();
+    ///     lock.lock().await.unwrap_err()
+    /// });
+    /// assert!(task.await.unwrap().is_deadlock());
+    /// # }
+    /// ```
+    pub fn trust_tasks(mut self, trust: bool) -> Builder {
+        self.trust_tasks = trust;
+        self
+    }
+
+    /// Where the domain's time comes from; the machine's clock since boot at first.
+    pub fn clock(mut self, clock: impl Clock) -> Builder {
+        self.clock = Box::new(clock);
+        self
+    }
+
+    /// The domain.
+    pub fn build(self) -> Domain {
+        let Builder { policy, stall_time, trust_tasks, clock } = self;
+        clock.on_jump(Box::new(timer::jumped));
+        let core = Mutex::new(Core::new(Graph::new(policy), trust_tasks, stall_time));
+        let inner = Arc::new(Inner { core, clock, policy, stall_time, anchor: OnceLock::new() });
+        let mut all = lock(&ALL);
+        all.retain(|domain| domain.strong_count() > 0);
+        all.push(Arc::downgrade(&inner));
+        drop(all);
+        Domain(inner)
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("policy", &self.policy).field("stall_time", &self.stall_time).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,163 @@
+//! Acquiring.
+
+use super::Graph;
+use super::effects::{Acquired, Displaced, Effects, On, Request, Step};
+use super::records::{Kind, LockKey, Mode, State, Wait, WaitKey, WorkerKey};
+use super::search::Ways;
+use super::slab::{Link, NIL};
+use super::urgency::{NEVER, Urgency};
+
+impl Graph {
+    /// Acquires, or queues.
+    ///
+    /// A worker that has an untaken grant of this lock takes that, and its other waits on the lock lose their places.
+    ///
+    /// # Panics
+    /// If the worker or the lock is unknown.
+    pub fn acquire(&mut self, request: &Request, effects: &mut Effects) -> Acquired {
+        let (worker, lock) = self.both(request.worker, request.lock);
+        let mode = self.mode_of(lock, request.mode);
+        if let Some(acquired) = self.reenter(worker, lock, mode, request.depth, effects) {
+            return acquired;
+        }
+        if mode == Mode::Exclusive && self.workers[worker].sequential && self.find_hold(worker, lock).is_some_and(|hold| self.reads(hold)) {
+            self.finish(effects);
+            return Acquired::Deadlock(vec![Step { worker: request.worker, on: On::Lock { lock: request.lock, mode, wait: None } }]);
+        }
+        let entry = &self.workers[worker];
+        let deadline = entry.deadline.min(request.deadline.unwrap_or(NEVER));
+        let urgency = Urgency { priority: request.priority.unwrap_or(entry.base), deadline }.join(entry.inherited);
+        let arrival = request.arrival.unwrap_or(self.arrivals);
+        self.arrivals = self.arrivals.max(arrival + 1);
+        if self.joins(lock, mode) && self.locks[lock].queue.leads(urgency, arrival) {
+            self.locks[lock].queue.passed(NIL);
+            return self.hold_now(worker, lock, mode, request.depth, effects);
+        }
+        let own = self.waits.insert(Wait {
+            worker,
+            lock,
+            mode,
+            depth: request.depth,
+            priority: request.priority,
+            deadline,
+            expires: request.expires.unwrap_or(NEVER),
+            arrival,
+            urgency,
+            state: State::Queued,
+            places: [0; 4],
+            link: [Link::NONE],
+        });
+        self.enqueue(own);
+        self.close(own, effects)
+    }
+
+    /// A wait was queued: what comes of that.
+    fn close(&mut self, own: u32, effects: &mut Effects) -> Acquired {
+        let (worker, lock) = (self.waits[own].worker, self.waits[own].lock);
+        let key = WaitKey(self.waits.id(own));
+        self.settle();
+        if !self.stirred.is_empty() {
+            self.cyclic = self.cyclic || self.find_cycle(worker, Ways::Boosts, false).is_some();
+            self.promote(effects);
+        }
+        let refused = self.resolve(worker, Some(key), effects);
+        self.follow(effects);
+        let ended = effects.ended.iter().rposition(|(wait, _)| *wait == key).map(|at| effects.ended.remove(at).1);
+        let acquired = if let Some(cycle) = refused.or(ended) {
+            Acquired::Deadlock(cycle)
+        } else if let Some(at) = effects.granted.iter().rposition(|wait| *wait == key) {
+            effects.granted.remove(at);
+            self.strike(own);
+            self.displace(worker, lock, &mut effects.displaced);
+            Acquired::Held(self.depth_of(worker, lock))
+        } else {
+            // It may have expired before its turn came; that is told as of any other.
+            Acquired::Queued(key)
+        };
+        self.finish(effects);
+        acquired
+    }
+
+    /// Acquires without waiting, or not at all. Nobody passes those who wait.
+    ///
+    /// # Panics
+    /// If the worker or the lock is unknown.
+    pub fn try_acquire(&mut self, worker: WorkerKey, lock: LockKey, mode: Mode, effects: &mut Effects) -> Option<Acquired> {
+        let (worker, lock) = self.both(worker, lock);
+        let mode = self.mode_of(lock, mode);
+        let entered = self.reenter(worker, lock, mode, 1, effects);
+        if entered.is_some() {
+            return entered;
+        }
+        if self.joins(lock, mode) && self.locks[lock].queue.is_empty() {
+            return Some(self.hold_now(worker, lock, mode, 1, effects));
+        }
+        self.finish(effects);
+        None
+    }
+
+    /// What the worker may have because of what it has: its untaken grant, or a further level.
+    fn reenter(&mut self, worker: u32, lock: u32, mode: Mode, depth: u32, effects: &mut Effects) -> Option<Acquired> {
+        while let Some(grant) = self.find_untaken(worker, lock) {
+            let arrival = self.waits[grant].arrival;
+            effects.displaced.push(Displaced { wait: WaitKey(self.waits.id(grant)), arrival });
+            if self.waits[grant].mode != mode {
+                self.give_back(grant);
+                self.promote(effects);
+                continue;
+            }
+            let granted = self.strike(grant);
+            if let Some(hold) = self.find_hold(worker, lock) {
+                let levels = &mut self.holds[hold].depth;
+                *levels = (*levels - granted).saturating_add(depth);
+            }
+            self.displace(worker, lock, &mut effects.displaced);
+            let depth = self.depth_of(worker, lock);
+            self.finish(effects);
+            return Some(Acquired::Held(depth));
+        }
+        let hold = self.find_hold(worker, lock)?;
+        let enters = match self.locks[lock].spec.kind {
+            Kind::Mutex => false,
+            Kind::RLock => true,
+            Kind::RwLock => mode == Mode::Shared && self.reads(hold),
+        };
+        if !enters {
+            return None;
+        }
+        let levels = self.holds[hold].depth.checked_add(depth);
+        self.holds[hold].depth = levels.unwrap_or(self.holds[hold].depth);
+        self.finish(effects);
+        Some(levels.map_or(Acquired::Overflow, Acquired::Held))
+    }
+
+    fn hold_now(&mut self, worker: u32, lock: u32, mode: Mode, depth: u32, effects: &mut Effects) -> Acquired {
+        self.add_hold(worker, lock, mode, depth);
+        self.holds_more(worker);
+        self.stir(lock);
+        let depth = self.depth_of(worker, lock);
+        self.finish(effects);
+        Acquired::Held(depth)
+    }
+
+    /// Whether somebody new could hold beside the holders.
+    fn joins(&self, lock: u32, mode: Mode) -> bool {
+        let lock = &self.locks[lock];
+        lock.holds == NIL || (lock.mode == Mode::Shared && mode == Mode::Shared)
+    }
+
+    fn reads(&self, hold: u32) -> bool {
+        self.holds[hold].mode == Mode::Shared
+    }
+
+    fn depth_of(&self, worker: u32, lock: u32) -> u32 {
+        self.find_hold(worker, lock).map_or(0, |hold| self.holds[hold].depth)
+    }
+
+    fn both(&self, worker: WorkerKey, lock: LockKey) -> (u32, u32) {
+        match (self.workers.slot(worker.0), self.locks.slot(lock.0)) {
+            (Some(worker), Some(lock)) => (worker, lock),
+            _ => panic!("{worker:?} or {lock:?} is unknown to the graph"),
+        }
+    }
+}

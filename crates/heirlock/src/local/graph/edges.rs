@@ -1,0 +1,193 @@
+//! The changes that everything is made of: a wait comes or goes, a hold comes or goes. Each names whom it touches; none settles anything.
+
+use std::cmp::Reverse;
+
+use super::Graph;
+use super::effects::Displaced;
+use super::records::{Hold, Mode, OF_LOCK, OF_WORKER, State, WaitKey};
+use super::slab::{Link, NIL};
+use super::urgency::{NEVER, Urgency};
+
+impl Graph {
+    /// Puts a wait into its queue.
+    pub(super) fn enqueue(&mut self, slot: u32) {
+        let wait = &self.waits[slot];
+        let (worker, lock, urgency, deadline) = (wait.worker, wait.lock, wait.urgency, wait.deadline);
+        self.locks[lock].queue.insert(&mut self.waits, slot);
+        let entry = &mut self.workers[worker];
+        entry.waits = self.waits.link(entry.waits, slot, 0);
+        entry.pending += 1;
+        if deadline < entry.own_deadline {
+            entry.own_deadline = deadline;
+            self.refresh(worker);
+        }
+        self.touch_holders(slot, Urgency::NONE, urgency);
+        self.stir(lock);
+    }
+
+    /// Takes a wait out of its queue and out of its worker's list.
+    pub(super) fn dequeue(&mut self, slot: u32) {
+        let wait = &self.waits[slot];
+        let (worker, lock, urgency, deadline) = (wait.worker, wait.lock, wait.urgency, wait.deadline);
+        self.touch_holders(slot, urgency, Urgency::NONE);
+        self.locks[lock].queue.remove(&mut self.waits, slot);
+        let entry = &mut self.workers[worker];
+        entry.waits = self.waits.unlink(entry.waits, slot, 0);
+        entry.pending -= 1;
+        if deadline != NEVER && deadline == entry.own_deadline {
+            entry.own_deadline = NEVER;
+            let mut other = entry.waits;
+            while other != NIL {
+                entry.own_deadline = entry.own_deadline.min(self.waits[other].deadline);
+                other = self.waits[other].link[0].next;
+            }
+            if self.cyclic {
+                // The worker may inherit the same deadline only because of this one.
+                self.touch_forks(worker, Urgency { deadline, ..Urgency::NONE }, Urgency::NONE);
+            }
+            self.refresh(worker);
+        }
+        self.removals += 1;
+        self.stir(lock);
+    }
+
+    /// Ends a wait that is queued. Its worker may be left with one wait, and a cycle thereby be certain.
+    pub(super) fn end(&mut self, slot: u32) -> WaitKey {
+        let key = WaitKey(self.waits.id(slot));
+        let worker = self.waits[slot].worker;
+        self.dequeue(slot);
+        self.waits.remove(slot);
+        if self.workers[worker].pending == 1 {
+            self.doubtful.push(worker);
+        }
+        key
+    }
+
+    /// Gives the lock to the worker, so many levels. It inherits from who still waits.
+    pub(super) fn add_hold(&mut self, worker: u32, lock: u32, mode: Mode, depth: u32) {
+        if let Some(hold) = self.find_hold(worker, lock) {
+            let hold = &mut self.holds[hold];
+            hold.depth = hold.depth.saturating_add(depth);
+            return;
+        }
+        let hold = self.holds.insert(Hold { worker, lock, mode, depth, link: [Link::NONE; 2] });
+        let entry = &mut self.locks[lock];
+        entry.mode = mode;
+        entry.holds = self.holds.link(entry.holds, hold, OF_LOCK);
+        let best = entry.queue.best(&self.waits, worker);
+        let entry = &mut self.workers[worker];
+        entry.holds = self.holds.link(entry.holds, hold, OF_WORKER);
+        self.touch(worker, Urgency::NONE, best);
+    }
+
+    /// Takes so many levels from a hold; says how many remain.
+    pub(super) fn lower(&mut self, hold: u32, levels: u32) -> u32 {
+        let entry = &mut self.holds[hold];
+        entry.depth = entry.depth.saturating_sub(levels);
+        let depth = entry.depth;
+        if depth == 0 {
+            self.drop_hold(hold);
+        }
+        depth
+    }
+
+    pub(super) fn drop_hold(&mut self, hold: u32) {
+        let Hold { worker, lock, .. } = self.holds[hold];
+        let entry = &mut self.locks[lock];
+        entry.holds = self.holds.unlink(entry.holds, hold, OF_LOCK);
+        let best = entry.queue.best(&self.waits, worker);
+        let entry = &mut self.workers[worker];
+        entry.holds = self.holds.unlink(entry.holds, hold, OF_WORKER);
+        self.holds.remove(hold);
+        self.touch(worker, best, Urgency::NONE);
+        self.removals += 1;
+        self.stir(lock);
+    }
+
+    /// The worker's hold of the lock: looked for from both ends, as either may have many.
+    pub(super) fn find_hold(&self, worker: u32, lock: u32) -> Option<u32> {
+        let (mut mine, mut its) = (self.workers[worker].holds, self.locks[lock].holds);
+        while mine != NIL && its != NIL {
+            if self.holds[mine].lock == lock {
+                return Some(mine);
+            }
+            if self.holds[its].worker == worker {
+                return Some(its);
+            }
+            mine = self.holds[mine].link[OF_WORKER].next;
+            its = self.holds[its].link[OF_LOCK].next;
+        }
+        None
+    }
+
+    /// A grant of the lock that the worker has not taken note of.
+    pub(super) fn find_untaken(&self, worker: u32, lock: u32) -> Option<u32> {
+        let mut wait = self.workers[worker].untaken;
+        while wait != NIL {
+            if self.waits[wait].lock == lock {
+                return Some(wait);
+            }
+            wait = self.waits[wait].link[0].next;
+        }
+        None
+    }
+
+    /// How many levels of the worker's hold it has not taken note of.
+    pub(super) fn untaken_levels(&self, worker: u32, lock: u32) -> u32 {
+        let (mut wait, mut levels) = (self.workers[worker].untaken, 0_u32);
+        while wait != NIL {
+            if self.waits[wait].lock == lock {
+                levels = levels.saturating_add(self.waits[wait].depth);
+            }
+            wait = self.waits[wait].link[0].next;
+        }
+        levels
+    }
+
+    /// Strikes a grant off the untaken; whoever calls decides about the hold. Says its depth.
+    pub(super) fn strike(&mut self, slot: u32) -> u32 {
+        let worker = self.waits[slot].worker;
+        let entry = &mut self.workers[worker];
+        entry.untaken = self.waits.unlink(entry.untaken, slot, 0);
+        self.waits.remove(slot).depth
+    }
+
+    /// Gives a grant back: the next may have it.
+    pub(super) fn give_back(&mut self, slot: u32) {
+        let (worker, lock) = (self.waits[slot].worker, self.waits[slot].lock);
+        let levels = self.strike(slot);
+        if let Some(hold) = self.find_hold(worker, lock) {
+            self.lower(hold, levels);
+        }
+    }
+
+    /// Takes all waits and untaken grants of the worker on the lock away from it.
+    pub(super) fn displace(&mut self, worker: u32, lock: u32, displaced: &mut Vec<Displaced>) {
+        while let Some(slot) = self.find_untaken(worker, lock) {
+            displaced.push(Displaced { wait: WaitKey(self.waits.id(slot)), arrival: self.waits[slot].arrival });
+            self.give_back(slot);
+        }
+        let mut slot = self.workers[worker].waits;
+        while slot != NIL {
+            let next = self.waits[slot].link[0].next;
+            if self.waits[slot].lock == lock {
+                let arrival = self.waits[slot].arrival;
+                displaced.push(Displaced { wait: self.end(slot), arrival });
+            }
+            slot = next;
+        }
+    }
+
+    /// The lock is to be looked at for a grant.
+    pub(super) fn stir(&mut self, lock: u32) {
+        let entry = &mut self.locks[lock];
+        if !entry.stirred && !entry.closed() && !entry.queue.is_empty() {
+            entry.stirred = true;
+            self.stirred.push(Reverse((self.locks.id(lock), lock)));
+        }
+    }
+
+    pub(super) fn is_queued(&self, key: WaitKey) -> Option<u32> {
+        self.waits.slot(key.0).filter(|slot| self.waits[*slot].state == State::Queued)
+    }
+}

@@ -1,0 +1,270 @@
+//! The events.
+
+use super::Graph;
+use super::effects::{Displaced, Effects, Left, Released};
+use super::records::{Kind, Lock, LockKey, LockSpec, Mode, State, WaitKey, Worker, WorkerKey, WorkerSpec};
+use super::slab::NIL;
+use super::urgency::{NEVER, Urgency};
+
+impl Graph {
+    /// A new worker. A parent that has gone counts as none.
+    pub fn add_worker(&mut self, spec: &WorkerSpec) -> WorkerKey {
+        let slot = self.workers.insert(Worker::new(spec));
+        if let Some(parent) = spec.parent.and_then(|parent| self.workers.slot(parent.0)) {
+            self.adopt(parent, slot);
+            let effective = self.workers[parent].effective;
+            self.touch(slot, Urgency::NONE, effective);
+            self.settle();
+        }
+        // It is new, not changed.
+        self.touched.clear();
+        self.workers[slot].scratch.before = None;
+        WorkerKey(self.workers.id(slot))
+    }
+
+    fn adopt(&mut self, parent: u32, fork: u32) {
+        let forks = self.workers[parent].forks;
+        let forks = self.workers.link(forks, fork, 0);
+        self.workers[parent].forks = forks;
+        self.workers[fork].parent = parent;
+    }
+
+    /// Removes a worker: its waits end, what it holds goes on to the next. Its forks become those of its parent, and keep its base.
+    pub fn remove_worker(&mut self, worker: WorkerKey, effects: &mut Effects) -> bool {
+        let Some(slot) = self.workers.slot(worker.0) else { return false };
+        for list in [self.workers[slot].waits, self.workers[slot].untaken] {
+            let mut wait = list;
+            while wait != NIL {
+                let next = self.waits[wait].link[0].next;
+                effects.removed.push(WaitKey(self.waits.id(wait)));
+                if self.waits[wait].state == State::Queued {
+                    self.dequeue(wait);
+                    self.waits.remove(wait);
+                } else {
+                    self.strike(wait);
+                }
+                wait = next;
+            }
+        }
+        while self.workers[slot].holds != NIL {
+            self.drop_hold(self.workers[slot].holds);
+        }
+        self.settle();
+        let (parent, base) = (self.workers[slot].parent, self.workers[slot].base);
+        while self.workers[slot].forks != NIL {
+            let fork = self.workers[slot].forks;
+            self.workers[slot].forks = self.workers.unlink(fork, fork, 0);
+            self.workers[fork].parent = NIL;
+            let effective = self.workers[slot].effective;
+            self.touch(fork, effective, Urgency::NONE);
+            self.settle();
+            if parent != NIL {
+                self.adopt(parent, fork);
+                let effective = self.workers[parent].effective;
+                self.touch(fork, Urgency::NONE, effective);
+                self.settle();
+            }
+            if base > self.workers[fork].base {
+                self.rebase(fork, base);
+            }
+        }
+        if parent != NIL {
+            let forks = self.workers[parent].forks;
+            self.workers[parent].forks = self.workers.unlink(forks, slot, 0);
+        }
+        self.touched.retain(|touched| *touched != slot);
+        self.doubtful.retain(|doubtful| *doubtful != slot);
+        self.workers.remove(slot);
+        self.finish(effects);
+        true
+    }
+
+    /// Changes a base priority. Waits whose calls have their own keep that.
+    pub fn set_base(&mut self, worker: WorkerKey, base: i32, effects: &mut Effects) -> bool {
+        let Some(slot) = self.workers.slot(worker.0) else { return false };
+        self.rebase(slot, base);
+        self.finish(effects);
+        true
+    }
+
+    fn rebase(&mut self, slot: u32, base: i32) {
+        let entry = &mut self.workers[slot];
+        if self.cyclic && base < entry.base {
+            // It may inherit its own base; it starts again, and its waits with it.
+            self.fell.push(slot);
+            entry.base = base;
+        } else if base != entry.base {
+            entry.base = base;
+            let inherited = entry.inherited;
+            self.inherit(slot, inherited);
+        }
+        self.settle();
+    }
+
+    /// Changes the deadline of the waits that the worker has yet to begin.
+    pub fn set_deadline(&mut self, worker: WorkerKey, deadline: Option<u64>) -> bool {
+        let Some(slot) = self.workers.slot(worker.0) else { return false };
+        self.workers[slot].deadline = deadline.unwrap_or(NEVER);
+        true
+    }
+
+    /// A new lock, held by nobody.
+    pub fn add_lock(&mut self, spec: LockSpec) -> LockKey {
+        let slot = self.locks.insert(Lock::new(spec));
+        LockKey(self.locks.id(slot))
+    }
+
+    /// Removes a lock: the waits on it end, and nobody holds it.
+    pub fn remove_lock(&mut self, lock: LockKey, effects: &mut Effects) -> bool {
+        let Some(slot) = self.locks.slot(lock.0) else { return false };
+        while let Some(wait) = self.locks[slot].queue.first() {
+            let key = self.end(wait);
+            effects.removed.push(key);
+        }
+        while self.locks[slot].holds != NIL {
+            let hold = self.locks[slot].holds;
+            if let Some(wait) = self.find_untaken(self.holds[hold].worker, slot) {
+                effects.removed.push(WaitKey(self.waits.id(wait)));
+                self.strike(wait);
+            } else {
+                self.drop_hold(hold);
+            }
+        }
+        self.settle();
+        self.locks.remove(slot);
+        self.finish(effects);
+        true
+    }
+
+    /// The instant from which on a hand-over passes by whoever has expired. Never goes back. To be told before an event on a lock of which
+    /// [`head_expires`](Graph::head_expires).
+    pub fn advance(&mut self, now: u64) {
+        self.now = self.now.max(now);
+    }
+
+    /// Records a hold that was taken without the graph: `depth` levels, beside those already known.
+    pub fn hold(&mut self, worker: WorkerKey, lock: LockKey, mode: Mode, depth: u32, effects: &mut Effects) -> bool {
+        let (Some(worker), Some(lock)) = (self.workers.slot(worker.0), self.locks.slot(lock.0)) else { return false };
+        let mode = self.mode_of(lock, mode);
+        self.add_hold(worker, lock, mode, depth);
+        self.holds_more(worker);
+        self.stir(lock);
+        self.finish(effects);
+        true
+    }
+
+    /// Takes note of a grant. The worker's other waits on that lock lose their places. False if there is no such grant (any more).
+    pub fn take(&mut self, wait: WaitKey, effects: &mut Effects) -> bool {
+        let Some(slot) = self.waits.slot(wait.0).filter(|slot| self.waits[*slot].state == State::Granted) else { return false };
+        let (worker, lock) = (self.waits[slot].worker, self.waits[slot].lock);
+        self.strike(slot);
+        self.displace(worker, lock, &mut effects.displaced);
+        self.finish(effects);
+        true
+    }
+
+    /// Revokes an untaken grant, if another waits for the lock, who then has it. Says the arrival number to queue again with.
+    pub fn take_over(&mut self, wait: WaitKey, effects: &mut Effects) -> Option<u64> {
+        let slot = self.waits.slot(wait.0).filter(|slot| self.waits[*slot].state == State::Granted)?;
+        if self.locks[self.waits[slot].lock].queue.is_empty() {
+            return None;
+        }
+        let arrival = self.waits[slot].arrival;
+        effects.displaced.push(Displaced { wait, arrival });
+        self.give_back(slot);
+        self.finish(effects);
+        Some(arrival)
+    }
+
+    /// Ends a wait in whatever state: its future was dropped.
+    pub fn cancel(&mut self, wait: WaitKey, effects: &mut Effects) -> Left {
+        let Some(slot) = self.waits.slot(wait.0) else { return Left::Gone };
+        let left = if self.waits[slot].state == State::Queued {
+            self.end(slot);
+            Left::Queued
+        } else {
+            self.give_back(slot);
+            Left::Granted
+        };
+        self.finish(effects);
+        left
+    }
+
+    /// Ends a wait that has lasted too long. A grant came before that, and stands.
+    pub fn expire(&mut self, wait: WaitKey, effects: &mut Effects) -> Left {
+        match self.waits.slot(wait.0) {
+            None => Left::Gone,
+            Some(slot) if self.waits[slot].state == State::Granted => Left::Granted,
+            Some(slot) => {
+                self.end(slot);
+                self.finish(effects);
+                Left::Queued
+            }
+        }
+    }
+
+    /// Gives up one level.
+    pub fn release(&mut self, worker: WorkerKey, lock: LockKey, effects: &mut Effects) -> Released {
+        self.release_levels(worker, lock, 1, effects)
+    }
+
+    /// Gives up all levels, and says how many there were: what a condition acquires again.
+    pub fn release_all(&mut self, worker: WorkerKey, lock: LockKey, effects: &mut Effects) -> Option<u32> {
+        let hold = self.find_hold(self.workers.slot(worker.0)?, self.locks.slot(lock.0)?)?;
+        let depth = self.holds[hold].depth;
+        self.release_levels(worker, lock, depth, effects);
+        Some(depth)
+    }
+
+    fn release_levels(&mut self, worker: WorkerKey, lock: LockKey, levels: u32, effects: &mut Effects) -> Released {
+        let (Some(worker), Some(lock)) = (self.workers.slot(worker.0), self.locks.slot(lock.0)) else { return Released::NotHeld };
+        let Some(hold) = self.find_hold(worker, lock) else { return Released::NotHeld };
+        // Who gives up what it was granted has taken note.
+        let mut noted = false;
+        while self.holds[hold].depth < levels.saturating_add(self.untaken_levels(worker, lock)) {
+            let Some(grant) = self.find_untaken(worker, lock) else { break };
+            self.strike(grant);
+            noted = true;
+        }
+        let depth = self.lower(hold, levels);
+        if noted && depth > 0 {
+            self.displace(worker, lock, &mut effects.displaced);
+        }
+        self.finish(effects);
+        if depth == 0 { Released::Freed } else { Released::Kept(depth) }
+    }
+
+    /// Gives a hold, with all its levels, to another worker. False if it is not held, or if the other holds it already and may not twice.
+    pub fn transfer(&mut self, lock: LockKey, from: WorkerKey, to: WorkerKey, effects: &mut Effects) -> bool {
+        let (Some(from), Some(to)) = (self.workers.slot(from.0), self.workers.slot(to.0)) else { return false };
+        let Some(lock) = self.locks.slot(lock.0) else { return false };
+        let Some(hold) = self.find_hold(from, lock) else { return false };
+        if from == to {
+            return true;
+        }
+        let (mode, depth) = (self.holds[hold].mode, self.holds[hold].depth);
+        if let Some(other) = self.find_hold(to, lock)
+            && self.holds[other].depth.checked_add(depth).is_none()
+        {
+            return false;
+        }
+        while let Some(grant) = self.find_untaken(from, lock) {
+            self.strike(grant);
+        }
+        self.drop_hold(hold);
+        self.settle();
+        self.add_hold(to, lock, mode, depth);
+        self.holds_more(to);
+        self.finish(effects);
+        true
+    }
+
+    pub(super) fn mode_of(&self, lock: u32, mode: Mode) -> Mode {
+        if self.locks[lock].spec.kind == Kind::RwLock { mode } else { Mode::Exclusive }
+    }
+
+    /// Whether the first of the lock's queue may have expired, so that a hand-over must know the time.
+    pub fn head_expires(&self, lock: LockKey) -> bool {
+        self.locks.slot(lock.0).and_then(|slot| self.locks[slot].queue.first()).is_some_and(|wait| self.waits[wait].expires != NEVER)
+    }
+}

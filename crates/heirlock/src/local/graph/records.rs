@@ -1,0 +1,250 @@
+//! What the graph keeps: workers, locks, waits, holds.
+
+use std::num::NonZeroU32;
+
+use super::queue::Queue;
+use super::slab::{Link, Linked, NIL};
+use super::urgency::{NEVER, Order, Urgency};
+
+macro_rules! key {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub(super) u64);
+
+        impl $name {
+            /// As a number; never 0.
+            pub fn get(self) -> u64 {
+                self.0
+            }
+
+            /// The key that was this number.
+            pub fn from_number(number: u64) -> $name {
+                $name(number)
+            }
+        }
+    };
+}
+
+key! {
+    /// A worker's id in one graph: never used twice.
+    WorkerKey
+}
+key! {
+    /// A lock's id in one graph: never used twice.
+    LockKey
+}
+key! {
+    /// The id of one wait in one graph: never used twice.
+    WaitKey
+}
+
+/// What a new worker is.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkerSpec {
+    /// The base priority. A fork that only inherits has `i32::MIN`.
+    pub base: i32,
+    /// The deadline of every wait that it begins.
+    pub deadline: Option<u64>,
+    /// Whose fork it is.
+    pub parent: Option<WorkerKey>,
+    /// Whether it is one line of work, so that a cycle through its only pending wait is a deadlock for certain. A bare task is not; nor is the
+    /// worker that is made for one anonymous acquire.
+    pub sequential: bool,
+}
+
+/// The rules of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One holder, who waits for itself when it asks again.
+    Mutex,
+    /// One holder, who may enter again.
+    RLock,
+    /// One writer or many readers; a reader may enter again.
+    RwLock,
+}
+
+/// How a lock is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Beside nobody.
+    Exclusive,
+    /// Beside other readers of a [`Kind::RwLock`]; everywhere else it means exclusive.
+    Shared,
+}
+
+/// What a new lock is.
+#[derive(Clone, Copy, Debug)]
+pub struct LockSpec {
+    /// Its rules.
+    pub kind: Kind,
+    /// Who is next.
+    pub order: Order,
+    /// After so many grants to others since it became the oldest, the oldest waiter is next.
+    pub bypass: Option<NonZeroU32>,
+    /// Whether only its holders can release it. Where anybody may, holders are boosted, but no cycle through it is certain.
+    pub owned: bool,
+}
+
+impl LockSpec {
+    /// A lock of this kind: by priority, without a bypass limit, released by its holders.
+    pub fn new(kind: Kind) -> LockSpec {
+        LockSpec { kind, order: Order::Priority, bypass: None, owned: true }
+    }
+}
+
+/// Where a wait stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// In the queue.
+    Queued,
+    /// Its worker holds the lock because of it, and has not yet taken note.
+    Granted,
+}
+
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub(super) base: i32,
+    pub(super) deadline: u64,
+    pub(super) sequential: bool,
+    /// What the waits on its locks, and its parent, give it.
+    pub(super) inherited: Urgency,
+    /// The base and the earliest deadline of its pending waits, joined with what is inherited.
+    pub(super) effective: Urgency,
+    /// The earliest deadline of its pending waits, before anything is inherited.
+    pub(super) own_deadline: u64,
+    pub(super) parent: u32,
+    pub(super) forks: u32,
+    pub(super) holds: u32,
+    /// Its queued waits, and how many.
+    pub(super) waits: u32,
+    pub(super) pending: u32,
+    /// Its waits that were granted and not taken.
+    pub(super) untaken: u32,
+    pub(super) link: [Link; 1],
+    pub(super) scratch: Scratch,
+}
+
+/// What an event notes on a worker while it runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scratch {
+    pub(super) due: Due,
+    /// What it is about to inherit, too.
+    pub(super) raise: Urgency,
+    /// Whether it is among those that start again from their base.
+    pub(super) restarts: bool,
+    /// The effective priority before the event, if that has been changed in it.
+    pub(super) before: Option<i32>,
+    /// The search that last came by; on a way that was not complete, and on one that was.
+    pub(super) seen: [u64; 2],
+}
+
+/// What is to be done to bring a worker's inheritance up to date.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    Nothing,
+    /// Join what it inherits with the raise.
+    Raise,
+    /// Compute it anew.
+    All,
+}
+
+impl Worker {
+    pub(super) fn new(spec: &WorkerSpec) -> Worker {
+        Worker {
+            base: spec.base,
+            deadline: spec.deadline.unwrap_or(NEVER),
+            sequential: spec.sequential,
+            inherited: Urgency::NONE,
+            effective: Urgency { priority: spec.base, deadline: NEVER },
+            own_deadline: NEVER,
+            parent: NIL,
+            forks: NIL,
+            holds: NIL,
+            waits: NIL,
+            pending: 0,
+            untaken: NIL,
+            link: [Link::NONE],
+            scratch: Scratch { due: Due::Nothing, raise: Urgency::NONE, restarts: false, before: None, seen: [0; 2] },
+        }
+    }
+
+    pub(super) fn own(&self) -> Urgency {
+        Urgency { priority: self.base, deadline: self.own_deadline }
+    }
+}
+
+impl Linked<1> for Worker {
+    fn links(&mut self) -> &mut [Link; 1] {
+        &mut self.link
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Wait {
+    pub(super) worker: u32,
+    pub(super) lock: u32,
+    pub(super) mode: Mode,
+    /// At which depth it will hold.
+    pub(super) depth: u32,
+    /// Stands in for the worker's base.
+    pub(super) priority: Option<i32>,
+    /// The nearest of the call's deadline and the worker's.
+    pub(super) deadline: u64,
+    /// When it is over.
+    pub(super) expires: u64,
+    /// Smaller came earlier; kept when the wait is re-keyed, revoked and queued again.
+    pub(super) arrival: u64,
+    pub(super) urgency: Urgency,
+    pub(super) state: State,
+    /// Where it is in the heaps of its queue.
+    pub(super) places: [usize; 4],
+    pub(super) link: [Link; 1],
+}
+
+impl Linked<1> for Wait {
+    fn links(&mut self) -> &mut [Link; 1] {
+        &mut self.link
+    }
+}
+
+/// The lists that a hold is in.
+pub(super) const OF_WORKER: usize = 0;
+pub(super) const OF_LOCK: usize = 1;
+
+#[derive(Debug)]
+pub(super) struct Hold {
+    pub(super) worker: u32,
+    pub(super) lock: u32,
+    pub(super) mode: Mode,
+    pub(super) depth: u32,
+    pub(super) link: [Link; 2],
+}
+
+impl Linked<2> for Hold {
+    fn links(&mut self) -> &mut [Link; 2] {
+        &mut self.link
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Lock {
+    pub(super) spec: LockSpec,
+    pub(super) holds: u32,
+    /// How its holders hold it.
+    pub(super) mode: Mode,
+    pub(super) queue: Queue,
+    /// Whether it is among the locks to be looked at for a grant.
+    pub(super) stirred: bool,
+}
+
+impl Lock {
+    pub(super) fn new(spec: LockSpec) -> Lock {
+        Lock { spec, holds: NIL, mode: Mode::Exclusive, queue: Queue::new(spec.order, spec.bypass), stirred: false }
+    }
+
+    /// Whether nobody could hold it beside its holders.
+    pub(super) fn closed(&self) -> bool {
+        self.holds != NIL && self.mode == Mode::Exclusive
+    }
+}

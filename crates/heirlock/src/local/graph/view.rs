@@ -1,0 +1,170 @@
+//! What can be read.
+
+use super::Graph;
+use super::effects::Cycle;
+use super::records::{LockKey, Mode, OF_LOCK, OF_WORKER, State, WaitKey, WorkerKey};
+use super::search::Ways;
+use super::slab::NIL;
+use super::urgency::{NEVER, Urgency};
+
+/// One hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// Who holds.
+    pub worker: WorkerKey,
+    /// What.
+    pub lock: LockKey,
+    /// How.
+    pub mode: Mode,
+    /// How many levels deep.
+    pub depth: u32,
+}
+
+/// One wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitView {
+    /// Who waits.
+    pub worker: WorkerKey,
+    /// For what.
+    pub lock: LockKey,
+    /// How it wants it.
+    pub mode: Mode,
+    /// Queued or granted.
+    pub state: State,
+    /// How urgent it is, or was when it was granted.
+    pub urgency: Urgency,
+    /// Smaller came earlier.
+    pub arrival: u64,
+}
+
+/// How much a graph contains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Workers.
+    pub workers: usize,
+    /// Locks.
+    pub locks: usize,
+    /// Waits, queued or untaken.
+    pub waits: usize,
+    /// Holds.
+    pub holds: usize,
+}
+
+impl Graph {
+    /// The base priority.
+    pub fn base(&self, worker: WorkerKey) -> Option<i32> {
+        self.workers.slot(worker.0).map(|slot| self.workers[slot].base)
+    }
+
+    /// The effective priority.
+    pub fn effective_priority(&self, worker: WorkerKey) -> Option<i32> {
+        self.workers.slot(worker.0).map(|slot| self.workers[slot].effective.priority)
+    }
+
+    /// The effective deadline: for ordering only.
+    pub fn effective_deadline(&self, worker: WorkerKey) -> Option<u64> {
+        self.workers.slot(worker.0).map(|slot| self.workers[slot].effective.deadline).filter(|deadline| *deadline != NEVER)
+    }
+
+    /// A holder of a lock: the one, if it is exclusive.
+    pub fn holder(&self, lock: LockKey) -> Option<WorkerKey> {
+        let hold = self.locks[self.locks.slot(lock.0)?].holds;
+        (hold != NIL).then(|| WorkerKey(self.workers.id(self.holds[hold].worker)))
+    }
+
+    /// Whether a worker neither holds nor waits nor has forks: nothing would change if it went.
+    pub fn is_idle(&self, worker: WorkerKey) -> bool {
+        self.workers.slot(worker.0).is_some_and(|slot| {
+            let worker = &self.workers[slot];
+            [worker.holds, worker.waits, worker.untaken, worker.forks] == [NIL; 4]
+        })
+    }
+
+    /// Whether the worker was granted the lock and has not taken note.
+    pub fn has_untaken(&self, worker: WorkerKey, lock: LockKey) -> bool {
+        let both = self.workers.slot(worker.0).zip(self.locks.slot(lock.0));
+        both.is_some_and(|(worker, lock)| self.find_untaken(worker, lock).is_some())
+    }
+
+    /// The holders of a lock, in no order.
+    pub fn holders(&self, lock: LockKey) -> Vec<Holding> {
+        let head = self.locks.slot(lock.0).map_or(NIL, |slot| self.locks[slot].holds);
+        self.holdings(head, OF_LOCK)
+    }
+
+    /// What a worker holds, in no order.
+    pub fn held(&self, worker: WorkerKey) -> Vec<Holding> {
+        let head = self.workers.slot(worker.0).map_or(NIL, |slot| self.workers[slot].holds);
+        self.holdings(head, OF_WORKER)
+    }
+
+    fn holdings(&self, head: u32, list: usize) -> Vec<Holding> {
+        let (mut hold, mut holdings) = (head, Vec::new());
+        while hold != NIL {
+            let entry = &self.holds[hold];
+            holdings.push(Holding {
+                worker: WorkerKey(self.workers.id(entry.worker)),
+                lock: LockKey(self.locks.id(entry.lock)),
+                mode: entry.mode,
+                depth: entry.depth,
+            });
+            hold = entry.link[list].next;
+        }
+        holdings
+    }
+
+    /// The waits on a lock, in the order in which they would be served.
+    pub fn queue(&self, lock: LockKey) -> Vec<WaitKey> {
+        let Some(lock) = self.locks.slot(lock.0).map(|slot| &self.locks[slot]) else { return Vec::new() };
+        let mut slots: Vec<u32> = lock.queue.slots().collect();
+        let rank = |slot: u32| lock.spec.order.rank(self.waits[slot].urgency, self.waits[slot].arrival);
+        slots.sort_unstable_by_key(|&slot| (lock.queue.overdue() != Some(slot), rank(slot)));
+        slots.into_iter().map(|slot| WaitKey(self.waits.id(slot))).collect()
+    }
+
+    /// The queued waits of a worker, in no order.
+    pub fn pending(&self, worker: WorkerKey) -> Vec<WaitKey> {
+        let mut wait = self.workers.slot(worker.0).map_or(NIL, |slot| self.workers[slot].waits);
+        let mut pending = Vec::new();
+        while wait != NIL {
+            pending.push(WaitKey(self.waits.id(wait)));
+            wait = self.waits[wait].link[0].next;
+        }
+        pending
+    }
+
+    /// A wait, unless it has ended or its grant was taken.
+    pub fn wait(&self, wait: WaitKey) -> Option<WaitView> {
+        let wait = &self.waits[self.waits.slot(wait.0)?];
+        Some(WaitView {
+            worker: WorkerKey(self.workers.id(wait.worker)),
+            lock: LockKey(self.locks.id(wait.lock)),
+            mode: wait.mode,
+            state: wait.state,
+            urgency: wait.urgency,
+            arrival: wait.arrival,
+        })
+    }
+
+    /// How many wait for a lock.
+    pub fn waiting(&self, lock: LockKey) -> usize {
+        self.locks.slot(lock.0).map_or(0, |slot| self.locks[slot].queue.len())
+    }
+
+    /// Cycles that stand, at most so many: none of them certain, or it would not stand. Looks at the whole graph.
+    pub fn suspected(&mut self, most: usize) -> Vec<Cycle> {
+        let cycles = self.standing(Ways::Any, most);
+        cycles.iter().map(|hops| self.tell(hops)).collect()
+    }
+
+    /// For tests: whether what the graph believes of itself between events is so.
+    pub fn is_sound(&mut self) -> bool {
+        let idle = self.due.is_empty() && self.fell.is_empty() && self.stirred.is_empty() && self.grantees.is_empty();
+        idle && self.doubtful.is_empty() && self.touched.is_empty() && (self.cyclic || self.standing(Ways::Boosts, 1).is_empty())
+    }
+
+    /// How much there is.
+    pub fn counts(&self) -> Counts {
+        Counts { workers: self.workers.len(), locks: self.locks.len(), waits: self.waits.len(), holds: self.holds.len() }
+    }
+}

@@ -1,0 +1,544 @@
+//! The graph once more, as plainly as can be: lists of workers, locks, waits and holds, everything else computed anew whenever it is asked.
+//! Written from the design, not from `local/graph`, which must agree with it.
+//!
+//! Where the design leaves a choice (which of several cycles is named, which of several readers is let in), what the graph chose is looked at,
+//! and must be one of those allowed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use heirlock::local::graph::{DeadlockPolicy, Kind, LockSpec, Mode, NEVER, Urgency};
+
+#[path = "graph_naive_view.rs"]
+mod view;
+
+use view::Soft;
+
+pub(crate) type Id = u64;
+
+#[derive(Clone, Debug)]
+struct Worker {
+    base: i32,
+    deadline: u64,
+    parent: Option<Id>,
+    sequential: bool,
+    /// Computed.
+    inherited: Urgency,
+}
+
+#[derive(Clone, Debug)]
+struct Lock {
+    spec: LockSpec,
+    /// The oldest waiter, and how many others were granted since it is.
+    oldest: Option<Id>,
+    bypassed: u32,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Wait {
+    worker: Id,
+    lock: Id,
+    mode: Mode,
+    depth: u32,
+    priority: Option<i32>,
+    deadline: u64,
+    expires: u64,
+    arrival: u64,
+    granted: bool,
+    /// Counts grants.
+    turn: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hold {
+    pub(crate) worker: Id,
+    pub(crate) lock: Id,
+    pub(crate) mode: Mode,
+    pub(crate) depth: u32,
+}
+
+/// An acquire, with the names of the test.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    pub(crate) wait: Id,
+    pub(crate) worker: Id,
+    pub(crate) lock: Id,
+    pub(crate) mode: Mode,
+    pub(crate) depth: u32,
+    pub(crate) priority: Option<i32>,
+    pub(crate) deadline: Option<u64>,
+    pub(crate) expires: Option<u64>,
+    pub(crate) arrival: Option<u64>,
+}
+
+/// Who waits for which lock by which wait; a lock of 0 means the next is a fork of this.
+pub(crate) type Cycle = Vec<(Id, Id, Id)>;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    Held(u32),
+    Queued,
+    Deadlock,
+    No,
+    Overflow,
+    Kept(u32),
+    Freed,
+    NotHeld,
+    WasQueued,
+    WasGranted,
+    Gone,
+    Done(bool),
+}
+
+/// What an event did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Did {
+    pub(crate) granted: Vec<Id>,
+    pub(crate) ended: Vec<(Id, Cycle)>,
+    pub(crate) expired: Vec<Id>,
+    /// With their arrival numbers.
+    pub(crate) displaced: BTreeMap<Id, u64>,
+    pub(crate) removed: BTreeSet<Id>,
+    /// The first workers of the suspected cycles that were found.
+    pub(crate) suspected: Vec<Id>,
+    pub(crate) changed: BTreeSet<Id>,
+    pub(crate) refused: Option<Cycle>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Naive {
+    policy: DeadlockPolicy,
+    now: u64,
+    arrivals: u64,
+    turns: u64,
+    workers: BTreeMap<Id, Worker>,
+    locks: BTreeMap<Id, Lock>,
+    waits: BTreeMap<Id, Wait>,
+    holds: Vec<Hold>,
+    // Within an event:
+    did: Did,
+    /// What the graph did.
+    hint: Did,
+    held: bool,
+    /// The wait of the acquire that is the event.
+    asks: Option<Id>,
+    closers: Vec<Id>,
+    doubtful: Vec<Id>,
+    /// How many readers were let in past writers.
+    pub(crate) let_in: usize,
+}
+
+impl Naive {
+    pub(crate) fn new(policy: DeadlockPolicy) -> Naive {
+        Naive { policy, ..Naive::default() }
+    }
+
+    pub(crate) fn add_worker(&mut self, id: Id, base: i32, deadline: Option<u64>, parent: Option<Id>, sequential: bool) {
+        let deadline = deadline.unwrap_or(NEVER);
+        self.workers.insert(id, Worker { base, deadline, parent, sequential, inherited: Urgency::NONE });
+        self.compute();
+    }
+
+    pub(crate) fn add_lock(&mut self, id: Id, spec: LockSpec) {
+        self.locks.insert(id, Lock { spec, oldest: None, bypassed: 0 });
+    }
+
+    pub(crate) fn advance(&mut self, now: u64) {
+        self.now = self.now.max(now);
+    }
+
+    pub(crate) fn set_deadline(&mut self, worker: Id, deadline: Option<u64>) {
+        self.workers.get_mut(&worker).unwrap().deadline = deadline.unwrap_or(NEVER);
+    }
+
+    /// One event: `act` changes what it changes; then everything follows.
+    pub(crate) fn event(&mut self, hint: &Did, held: bool, act: impl FnOnce(&mut Naive) -> Reply) -> (Reply, Did) {
+        let before = self.effectives();
+        (self.did, self.hint, self.held) = (Did::default(), hint.clone(), held);
+        (self.let_in, self.asks) = (0, None);
+        let reply = act(self);
+        self.finish();
+        for (worker, effective) in self.effectives() {
+            if before.get(&worker).is_some_and(|before| before.priority != effective.priority) {
+                self.did.changed.insert(worker);
+            }
+        }
+        (reply, std::mem::take(&mut self.did))
+    }
+
+    fn finish(&mut self) {
+        self.promote();
+        loop {
+            if !self.closers.is_empty() {
+                let worker = self.closers.remove(0);
+                self.resolve(worker, None);
+            } else if !self.doubtful.is_empty() {
+                self.doubtful.sort_unstable();
+                let worker = self.doubtful.remove(0);
+                if self.workers.contains_key(&worker) && self.pending(worker).len() == 1 && self.closes(worker, true, Soft::None) {
+                    self.resolve(worker, None);
+                }
+            } else {
+                return;
+            }
+        }
+    }
+
+    // The events.
+
+    pub(crate) fn remove_worker(&mut self, worker: Id) -> Reply {
+        let gone: Vec<Id> = self.waits.iter().filter(|(_, wait)| wait.worker == worker).map(|(id, _)| *id).collect();
+        for wait in gone {
+            self.did.removed.insert(wait);
+            self.waits.remove(&wait);
+        }
+        self.holds.retain(|hold| hold.worker != worker);
+        let removed = self.workers.remove(&worker).unwrap();
+        for fork in self.workers.values_mut().filter(|fork| fork.parent == Some(worker)) {
+            fork.parent = removed.parent;
+            fork.base = fork.base.max(removed.base);
+        }
+        for lock in self.locks.keys().copied().collect::<Vec<_>>() {
+            self.recount(lock);
+        }
+        Reply::Done(true)
+    }
+
+    pub(crate) fn remove_lock(&mut self, lock: Id) -> Reply {
+        let gone: Vec<Id> = self.waits.iter().filter(|(_, wait)| wait.lock == lock).map(|(id, _)| *id).collect();
+        for wait in self.queue(lock).into_iter().chain(gone) {
+            if self.waits.contains_key(&wait) {
+                self.did.removed.insert(wait);
+                self.end(wait);
+            }
+        }
+        self.holds.retain(|hold| hold.lock != lock);
+        self.locks.remove(&lock);
+        Reply::Done(true)
+    }
+
+    pub(crate) fn set_base(&mut self, worker: Id, base: i32) -> Reply {
+        self.workers.get_mut(&worker).unwrap().base = base;
+        Reply::Done(true)
+    }
+
+    pub(crate) fn hold(&mut self, worker: Id, lock: Id, mode: Mode, depth: u32) -> Reply {
+        self.add_hold(worker, lock, self.mode(lock, mode), depth);
+        Reply::Done(true)
+    }
+
+    pub(crate) fn acquire(&mut self, ask: Ask) -> Reply {
+        let Ask { wait, worker, lock, depth, .. } = ask;
+        self.asks = Some(wait);
+        let mode = self.mode(lock, ask.mode);
+        if let Some(reply) = self.reenter(worker, lock, mode, depth) {
+            return reply;
+        }
+        let sequential = self.workers[&worker].sequential;
+        if mode == Mode::Exclusive && sequential && self.find(worker, lock).is_some_and(|at| self.holds[at].mode == Mode::Shared) {
+            self.did.refused = Some(vec![(worker, lock, 0)]);
+            return Reply::Deadlock;
+        }
+        let deadline = self.workers[&worker].deadline.min(ask.deadline.unwrap_or(NEVER));
+        let arrival = ask.arrival.unwrap_or(self.arrivals);
+        self.arrivals = self.arrivals.max(arrival + 1);
+        let expires = ask.expires.unwrap_or(NEVER);
+        let new = Wait { worker, lock, mode, depth, priority: ask.priority, deadline, expires, arrival, granted: false, turn: 0 };
+        self.waits.insert(wait, new);
+        if self.queue(lock)[0] == wait && self.fits(wait) {
+            // It never waits.
+            self.waits.remove(&wait);
+            if let Some(entry) = self.locks.get_mut(&lock).filter(|entry| entry.oldest.is_some()) {
+                entry.bypassed += 1;
+            }
+            self.add_hold(worker, lock, mode, depth);
+            return Reply::Held(self.depth(worker, lock));
+        }
+        self.recount(lock);
+        self.promote();
+        let refused = self.resolve(worker, Some(wait));
+        self.finish();
+        let ended = self.did.ended.iter().position(|(ended, _)| *ended == wait).map(|at| self.did.ended.remove(at).1);
+        if let Some(cycle) = refused.or(ended) {
+            self.did.refused = Some(cycle);
+            return Reply::Deadlock;
+        }
+        if self.waits.get(&wait).is_none_or(|wait| !wait.granted) {
+            return Reply::Queued;
+        }
+        self.did.granted.retain(|granted| *granted != wait);
+        self.waits.remove(&wait);
+        self.displace(worker, lock);
+        Reply::Held(self.depth(worker, lock))
+    }
+
+    pub(crate) fn try_acquire(&mut self, worker: Id, lock: Id, mode: Mode) -> Reply {
+        let mode = self.mode(lock, mode);
+        if let Some(reply) = self.reenter(worker, lock, mode, 1) {
+            return reply;
+        }
+        if !self.queue(lock).is_empty() || !self.beside(lock, mode) {
+            return Reply::No;
+        }
+        self.add_hold(worker, lock, mode, 1);
+        Reply::Held(1)
+    }
+
+    fn reenter(&mut self, worker: Id, lock: Id, mode: Mode, depth: u32) -> Option<Reply> {
+        while let Some(grant) = self.untaken(worker, lock) {
+            self.did.displaced.insert(grant, self.waits[&grant].arrival);
+            if self.waits[&grant].mode == mode {
+                let granted = self.waits.remove(&grant).unwrap();
+                let at = self.find(worker, lock).unwrap();
+                self.holds[at].depth = self.holds[at].depth - granted.depth + depth;
+                self.displace(worker, lock);
+                return Some(Reply::Held(self.depth(worker, lock)));
+            }
+            self.give_back(grant);
+            self.promote();
+        }
+        let at = self.find(worker, lock)?;
+        let enters = match self.locks[&lock].spec.kind {
+            Kind::Mutex => false,
+            Kind::RLock => true,
+            Kind::RwLock => mode == Mode::Shared && self.holds[at].mode == Mode::Shared,
+        };
+        enters.then(|| {
+            let Some(depth) = self.holds[at].depth.checked_add(depth) else { return Reply::Overflow };
+            self.holds[at].depth = depth;
+            Reply::Held(depth)
+        })
+    }
+
+    pub(crate) fn take(&mut self, wait: Id) -> Reply {
+        let Some(Wait { worker, lock, granted: true, .. }) = self.waits.get(&wait).cloned() else { return Reply::Done(false) };
+        self.waits.remove(&wait);
+        self.displace(worker, lock);
+        Reply::Done(true)
+    }
+
+    pub(crate) fn take_over(&mut self, wait: Id) -> Reply {
+        let Some(Wait { lock, arrival, granted: true, .. }) = self.waits.get(&wait).cloned() else { return Reply::Done(false) };
+        if self.queue(lock).is_empty() {
+            return Reply::Done(false);
+        }
+        self.did.displaced.insert(wait, arrival);
+        self.give_back(wait);
+        Reply::Done(true)
+    }
+
+    pub(crate) fn cancel(&mut self, wait: Id) -> Reply {
+        match self.waits.get(&wait) {
+            None => Reply::Gone,
+            Some(Wait { granted: true, .. }) => {
+                self.give_back(wait);
+                Reply::WasGranted
+            }
+            Some(_) => {
+                self.end(wait);
+                Reply::WasQueued
+            }
+        }
+    }
+
+    pub(crate) fn expire(&mut self, wait: Id) -> Reply {
+        match self.waits.get(&wait) {
+            None => Reply::Gone,
+            Some(Wait { granted: true, .. }) => Reply::WasGranted,
+            Some(_) => {
+                self.end(wait);
+                Reply::WasQueued
+            }
+        }
+    }
+
+    pub(crate) fn release(&mut self, worker: Id, lock: Id, levels: u32) -> Reply {
+        let Some(at) = self.find(worker, lock) else { return Reply::NotHeld };
+        let mine = |wait: &&Wait| wait.granted && wait.worker == worker && wait.lock == lock;
+        let mut noted = false;
+        while self.holds[at].depth < levels + self.waits.values().filter(mine).map(|wait| wait.depth).sum::<u32>() {
+            let Some(grant) = self.untaken(worker, lock) else { break };
+            self.waits.remove(&grant);
+            noted = true;
+        }
+        let left = self.holds[at].depth.saturating_sub(levels);
+        self.holds[at].depth = left;
+        if left > 0 {
+            if noted {
+                self.displace(worker, lock);
+            }
+            return Reply::Kept(left);
+        }
+        self.holds.remove(at);
+        Reply::Freed
+    }
+
+    pub(crate) fn transfer(&mut self, lock: Id, from: Id, to: Id) -> Reply {
+        let Some(at) = self.find(from, lock) else { return Reply::Done(false) };
+        if from != to {
+            self.waits.retain(|_, wait| !(wait.granted && wait.worker == from && wait.lock == lock));
+            let hold = self.holds.remove(at);
+            self.add_hold(to, lock, hold.mode, hold.depth);
+        }
+        Reply::Done(true)
+    }
+
+    // What changes.
+
+    fn mode(&self, lock: Id, mode: Mode) -> Mode {
+        if self.locks[&lock].spec.kind == Kind::RwLock { mode } else { Mode::Exclusive }
+    }
+
+    fn add_hold(&mut self, worker: Id, lock: Id, mode: Mode, depth: u32) {
+        match self.find(worker, lock) {
+            Some(at) => self.holds[at].depth += depth,
+            None => self.holds.push(Hold { worker, lock, mode, depth }),
+        }
+        if !self.pending(worker).is_empty() || self.workers.values().any(|fork| fork.parent == Some(worker)) {
+            self.closers.push(worker);
+        }
+    }
+
+    fn grant(&mut self, wait: Id) {
+        let lock = self.waits[&wait].lock;
+        if self.locks[&lock].oldest.is_some_and(|oldest| oldest != wait) {
+            self.locks.get_mut(&lock).unwrap().bypassed += 1;
+        }
+        let granted = self.waits.get_mut(&wait).unwrap();
+        granted.granted = true;
+        self.turns += 1;
+        granted.turn = self.turns;
+        let Wait { worker, mode, depth, .. } = granted.clone();
+        self.add_hold(worker, lock, mode, depth);
+        self.recount(lock);
+        self.did.granted.push(wait);
+    }
+
+    /// A queued wait is no more.
+    fn end(&mut self, wait: Id) {
+        let Wait { worker, lock, granted, .. } = self.waits.remove(&wait).unwrap();
+        self.recount(lock);
+        if !granted && self.pending(worker).len() == 1 {
+            self.doubtful.push(worker);
+        }
+    }
+
+    fn give_back(&mut self, wait: Id) {
+        let Wait { worker, lock, depth, .. } = self.waits.remove(&wait).unwrap();
+        let at = self.find(worker, lock).unwrap();
+        self.holds[at].depth -= depth;
+        if self.holds[at].depth == 0 {
+            self.holds.remove(at);
+        }
+    }
+
+    fn displace(&mut self, worker: Id, lock: Id) {
+        let others: Vec<Id> = self.waits.iter().filter(|(_, wait)| wait.worker == worker && wait.lock == lock).map(|(id, _)| *id).collect();
+        for other in others {
+            self.did.displaced.insert(other, self.waits[&other].arrival);
+            if self.waits[&other].granted {
+                self.give_back(other);
+            } else {
+                self.end(other);
+            }
+        }
+    }
+
+    fn recount(&mut self, lock: Id) {
+        let oldest = self.queued(lock).into_iter().min_by_key(|wait| self.waits[wait].arrival);
+        let Some(entry) = self.locks.get_mut(&lock) else { return };
+        if entry.spec.bypass.is_some() && entry.oldest != oldest {
+            (entry.oldest, entry.bypassed) = (oldest, 0);
+        }
+    }
+
+    fn promote(&mut self) {
+        loop {
+            self.compute();
+            let next = self.locks.keys().find_map(|lock| self.queue(*lock).first().copied().filter(|first| self.fits(*first)));
+            let Some(wait) = next else { return };
+            if self.waits[&wait].expires <= self.now {
+                self.end(wait);
+                self.did.expired.push(wait);
+            } else {
+                self.grant(wait);
+            }
+        }
+    }
+
+    /// The closer's cycles. The one for which its own wait was refused.
+    fn resolve(&mut self, worker: Id, own: Option<Id>) -> Option<Cycle> {
+        while self.workers.contains_key(&worker) && own.is_none_or(|own| self.waits.get(&own).is_some_and(|wait| !wait.granted)) {
+            self.compute();
+            if !self.closes(worker, false, Soft::Any) && !self.closes_over_forks(worker) {
+                return None;
+            }
+            let certain = self.closes(worker, true, Soft::None);
+            let readers = if certain { BTreeSet::new() } else { self.kept_out(worker) };
+            if certain || (readers.is_empty() && self.policy == DeadlockPolicy::ErrSuspected) {
+                let cycle = self.named(worker, certain);
+                let mut victim = *cycle.iter().find(|step| step.1 != 0).unwrap();
+                if self.policy == DeadlockPolicy::LowestPriority {
+                    for step in &cycle {
+                        if self.workers[&step.0].base < self.workers[&victim.0].base {
+                            victim = *step;
+                        }
+                    }
+                }
+                let wait = victim.2;
+                self.end(wait);
+                self.promote();
+                if own == Some(wait) {
+                    return Some(cycle);
+                }
+                self.did.ended.push((wait, cycle));
+            } else if readers.is_empty() {
+                self.did.suspected.push(worker);
+                return None;
+            } else {
+                // The graph does not tell of the acquire's own grant.
+                let told = self.did.granted.iter().filter(|granted| Some(**granted) != self.asks).count();
+                let next = self.hint.granted.get(told).copied().filter(|wait| readers.contains(wait));
+                let next = next.or(own.filter(|own| self.held && readers.contains(own)));
+                self.let_in += 1;
+                self.grant(next.unwrap_or_else(|| panic!("one of {readers:?} should be let in")));
+                self.promote();
+            }
+        }
+        None
+    }
+
+    /// A cycle through the worker that the graph named: it must be one.
+    fn named(&self, worker: Id, certain: bool) -> Cycle {
+        let used: Vec<&Cycle> = self.did.ended.iter().map(|ended| &ended.1).collect();
+        let hints = self.hint.ended.iter().map(|ended| &ended.1).filter(|cycle| !used.contains(cycle)).chain(&self.hint.refused);
+        let mut fitting = hints.filter(|cycle| cycle[0].0 == worker && self.is_cycle(cycle, certain));
+        fitting.next().unwrap_or_else(|| panic!("no cycle through {worker} was named: {:?}", self.hint)).clone()
+    }
+
+    fn is_cycle(&self, cycle: &Cycle, certain: bool) -> bool {
+        (0..cycle.len()).all(|at| {
+            let ((worker, lock, wait), (next, _, _)) = (cycle[at], cycle[(at + 1) % cycle.len()]);
+            if lock == 0 {
+                return !certain && self.workers[&next].parent == Some(worker);
+            }
+            let soft = if certain { Soft::None } else { Soft::Any };
+            let waits = self.waits.get(&wait).is_some_and(|wait| !wait.granted && (wait.worker, wait.lock) == (worker, lock));
+            waits && (!certain || self.sound(worker)) && self.ways(wait, soft).contains(&next)
+        })
+    }
+
+    // What is to be compared.
+
+    pub(crate) fn kind(&self, lock: Id) -> Kind {
+        self.locks[&lock].spec.kind
+    }
+
+    pub(crate) fn waits(&self) -> BTreeMap<Id, (Id, Id, bool, Option<Urgency>)> {
+        let view = |wait: &Wait| (wait.worker, wait.lock, wait.granted, (!wait.granted).then(|| self.urgency(wait)));
+        self.waits.iter().map(|(id, wait)| (*id, view(wait))).collect()
+    }
+
+    pub(crate) fn holds(&self) -> &[Hold] {
+        &self.holds
+    }
+}

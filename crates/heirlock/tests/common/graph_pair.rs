@@ -1,0 +1,474 @@
+//! A graph and the naive reference: both get the same random events and must agree after each.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+use heirlock::local::graph::{
+    self, Acquired, DeadlockPolicy, Effects, Graph, Kind, Left, LockKey, LockSpec, Mode, On, Order, Released, Request, WaitKey, WorkerKey,
+    WorkerSpec,
+};
+
+use super::graph_naive::{Ask, Cycle, Did, Hold, Id, Naive, Reply};
+use super::random::Random;
+
+/// What a history has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flavour {
+    pub(crate) policy: DeadlockPolicy,
+    workers: u64,
+    locks: u64,
+    /// Of a hundred: forks, bare tasks, calls with a deadline, acquires by one who waits already, takes of grants at once.
+    forks: u64,
+    bare: u64,
+    deadlines: u64,
+    several: u64,
+    takes: u64,
+}
+
+/// The graph, the reference, and the names between them.
+pub(crate) struct Pair {
+    random: Random,
+    pub(crate) flavour: Flavour,
+    graph: Graph,
+    naive: Naive,
+    workers: Vec<Id>,
+    locks: Vec<Id>,
+    keys: BTreeMap<Id, WaitKey>,
+    names: BTreeMap<WaitKey, Id>,
+    next_wait: Id,
+    /// Waits that lost their places, with whose they were.
+    displaced: Vec<(Id, Id, u64)>,
+    /// Given up for a condition.
+    parted: Vec<(Id, Id, u32)>,
+    asked: BTreeMap<Id, (Id, Id)>,
+    now: u64,
+    pub(crate) log: Vec<String>,
+    pub(crate) tally: BTreeMap<&'static str, usize>,
+}
+
+impl Pair {
+    pub(crate) fn new(mut random: Random) -> Pair {
+        let policy = [DeadlockPolicy::Closer, DeadlockPolicy::Closer, DeadlockPolicy::LowestPriority, DeadlockPolicy::ErrSuspected];
+        let flavour = Flavour {
+            policy: policy[random.index(4)],
+            workers: random.within(2, 9),
+            locks: random.within(1, 6),
+            forks: random.pick(&[0, 0, 30, 60]),
+            bare: random.pick(&[0, 0, 30, 100]),
+            deadlines: random.pick(&[0, 30, 60]),
+            several: random.pick(&[0, 5, 40, 90]),
+            takes: random.pick(&[50, 90, 100]),
+        };
+        let naive = Naive::new(flavour.policy);
+        let graph = Graph::new(flavour.policy);
+        Pair {
+            random,
+            flavour,
+            graph,
+            naive,
+            workers: Vec::new(),
+            locks: Vec::new(),
+            keys: BTreeMap::new(),
+            names: BTreeMap::new(),
+            next_wait: 1,
+            displaced: Vec::new(),
+            parted: Vec::new(),
+            asked: BTreeMap::new(),
+            now: 0,
+            log: Vec::new(),
+            tally: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn step(&mut self) {
+        let random = &mut self.random;
+        if self.workers.is_empty() || (self.workers.len() as u64) < self.flavour.workers && random.chance(30) {
+            return self.add_worker();
+        }
+        if self.locks.is_empty() || (self.locks.len() as u64) < self.flavour.locks && random.chance(30) {
+            return self.add_lock();
+        }
+        let (worker, lock) = (self.workers[random.index(self.workers.len())], self.locks[random.index(self.locks.len())]);
+        match random.within(0, 100) {
+            0..38 => self.acquire(worker, lock),
+            38..43 => self.try_acquire(worker, lock),
+            43..50 => self.end_wait(true),
+            50..57 => self.end_wait(false),
+            57..75 => self.release(),
+            75..82 => self.take(),
+            82..84 => self.take_over(),
+            84..91 => self.set_base(worker),
+            91..93 => self.transfer(worker),
+            93..95 => self.import(worker, lock),
+            95..96 => self.part(),
+            96..98 => {
+                self.now += random.within(0, 20);
+                self.graph.advance(self.now);
+                self.naive.advance(self.now);
+            }
+            98 if random.chance(50) => self.set_deadline(worker),
+            98 => self.remove_worker(worker),
+            _ => self.remove_lock(lock),
+        }
+        if !self.naive.waits().is_empty() && self.random.chance(self.flavour.takes) {
+            self.take();
+        }
+    }
+
+    fn priority(&mut self) -> i32 {
+        match self.random.within(0, 20) {
+            0 => i32::MIN,
+            1 => i32::MAX,
+            _ => i32::try_from(self.random.within(0, 6)).unwrap(),
+        }
+    }
+
+    fn deadline(&mut self) -> Option<u64> {
+        let some = self.random.chance(self.flavour.deadlines);
+        some.then(|| self.random.within(0, 10) * 10)
+    }
+
+    fn mode(&mut self) -> Mode {
+        if self.random.chance(50) { Mode::Shared } else { Mode::Exclusive }
+    }
+
+    fn add_worker(&mut self) {
+        let fork = !self.workers.is_empty() && self.random.chance(self.flavour.forks);
+        let parent = fork.then(|| self.workers[self.random.index(self.workers.len())]);
+        let base = if fork && self.random.chance(50) { i32::MIN } else { self.priority() };
+        let deadline = if self.random.chance(20) { self.deadline() } else { None };
+        let sequential = !self.random.chance(self.flavour.bare);
+        let spec = WorkerSpec { base, deadline, parent: parent.map(WorkerKey::from_number), sequential };
+        let key = self.graph.add_worker(&spec).get();
+        self.log.push(format!("worker {key}: {spec:?}"));
+        self.naive.add_worker(key, base, deadline, parent, sequential);
+        self.workers.push(key);
+        self.compare();
+    }
+
+    fn add_lock(&mut self) {
+        let kind = self.random.pick(&[Kind::Mutex, Kind::RLock, Kind::RwLock, Kind::RwLock]);
+        let order = self.random.pick(&[Order::Priority, Order::Priority, Order::Deadline, Order::Fifo]);
+        let bypass = if self.random.chance(25) { NonZeroU32::new(u32::try_from(self.random.within(1, 4)).unwrap()) } else { None };
+        let spec = LockSpec { kind, order, bypass, owned: !self.random.chance(8) };
+        let key = self.graph.add_lock(spec).get();
+        self.log.push(format!("lock {key}: {spec:?}"));
+        self.naive.add_lock(key, spec);
+        self.locks.push(key);
+        self.compare();
+    }
+
+    fn acquire(&mut self, worker: Id, lock: Id) {
+        if !self.naive.pending(worker).is_empty() && !self.random.chance(self.flavour.several) {
+            return;
+        }
+        let mut ask = Ask {
+            wait: self.next_wait,
+            worker,
+            lock,
+            mode: self.mode(),
+            depth: 1,
+            priority: if self.random.chance(20) { Some(self.priority()) } else { None },
+            deadline: self.deadline(),
+            expires: if self.random.chance(10) { Some(self.now + self.random.within(0, 8)) } else { None },
+            arrival: None,
+        };
+        let again = self.displaced.pop().filter(|(worker, lock, _)| self.workers.contains(worker) && self.locks.contains(lock));
+        let parted = self.parted.pop().filter(|(worker, lock, _)| self.workers.contains(worker) && self.locks.contains(lock));
+        if let Some((worker, lock, arrival)) = again {
+            (ask.worker, ask.lock, ask.arrival) = (worker, lock, Some(arrival));
+        } else if let Some((worker, lock, depth)) = parted {
+            (ask.worker, ask.lock, ask.depth) = (worker, lock, depth);
+        }
+        self.next_wait += 1;
+        self.asked.insert(ask.wait, (ask.worker, ask.lock));
+        let Ask { mode, depth, priority, deadline, expires, arrival, .. } = ask;
+        let (worker, lock) = (WorkerKey::from_number(ask.worker), LockKey::from_number(ask.lock));
+        let request = Request { worker, lock, mode, depth, priority, deadline, expires, arrival };
+        self.event(
+            &format!("{ask:?}"),
+            |graph, effects, names| match graph.acquire(&request, effects) {
+                Acquired::Held(depth) => (Reply::Held(depth), None),
+                Acquired::Queued(key) => {
+                    names.push((key, ask.wait));
+                    (Reply::Queued, None)
+                }
+                Acquired::Deadlock(cycle) => (Reply::Deadlock, Some(cycle)),
+                Acquired::Overflow => (Reply::Overflow, None),
+            },
+            |naive| naive.acquire(ask),
+        );
+    }
+
+    fn try_acquire(&mut self, worker: Id, lock: Id) {
+        let mode = self.mode();
+        let (w, l) = (WorkerKey::from_number(worker), LockKey::from_number(lock));
+        self.event(
+            &format!("{worker} tries {lock} {mode:?}"),
+            |graph, effects, _| {
+                let reply = match graph.try_acquire(w, l, mode, effects) {
+                    None => Reply::No,
+                    Some(Acquired::Held(depth)) => Reply::Held(depth),
+                    Some(other) => panic!("{other:?}"),
+                };
+                (reply, None)
+            },
+            |naive| naive.try_acquire(worker, lock, mode),
+        );
+    }
+
+    /// Some wait, if there is one.
+    fn some_wait(&mut self, granted: Option<bool>) -> Option<Id> {
+        let waits: Vec<Id> =
+            self.naive.waits().iter().filter(|(_, wait)| granted.is_none_or(|granted| wait.2 == granted)).map(|(id, _)| *id).collect();
+        (!waits.is_empty()).then(|| waits[self.random.index(waits.len())])
+    }
+
+    fn end_wait(&mut self, cancel: bool) {
+        let Some(wait) = self.some_wait(None) else { return };
+        let key = self.keys[&wait];
+        self.event(
+            &format!("{} {wait}", if cancel { "cancel" } else { "expire" }),
+            |graph, effects, _| {
+                let left = if cancel { graph.cancel(key, effects) } else { graph.expire(key, effects) };
+                let reply = match left {
+                    Left::Queued => Reply::WasQueued,
+                    Left::Granted => Reply::WasGranted,
+                    Left::Gone => Reply::Gone,
+                };
+                (reply, None)
+            },
+            |naive| if cancel { naive.cancel(wait) } else { naive.expire(wait) },
+        );
+    }
+
+    fn some_hold(&mut self) -> Option<Hold> {
+        let holds = self.naive.holds();
+        (!holds.is_empty()).then(|| holds[self.random.index(holds.len())].clone())
+    }
+
+    fn release(&mut self) {
+        let Some(Hold { worker, lock, .. }) = self.some_hold() else { return };
+        let (w, l) = (WorkerKey::from_number(worker), LockKey::from_number(lock));
+        self.event(
+            &format!("{worker} releases {lock}"),
+            |graph, effects, _| {
+                let reply = match graph.release(w, l, effects) {
+                    Released::Kept(depth) => Reply::Kept(depth),
+                    Released::Freed => Reply::Freed,
+                    Released::NotHeld => Reply::NotHeld,
+                };
+                (reply, None)
+            },
+            |naive| naive.release(worker, lock, 1),
+        );
+    }
+
+    /// Gives up all levels, as for a condition; a later acquire asks for as many.
+    fn part(&mut self) {
+        let Some(Hold { worker, lock, depth, .. }) = self.some_hold() else { return };
+        let (w, l) = (WorkerKey::from_number(worker), LockKey::from_number(lock));
+        self.parted.push((worker, lock, depth));
+        self.event(
+            &format!("{worker} parts from {lock}"),
+            |graph, effects, _| {
+                assert_eq!(graph.release_all(w, l, effects), Some(depth));
+                (Reply::Freed, None)
+            },
+            |naive| naive.release(worker, lock, depth),
+        );
+    }
+
+    fn take(&mut self) {
+        let Some(wait) = self.some_wait(Some(true)) else { return };
+        let key = self.keys[&wait];
+        self.event(&format!("take {wait}"), |graph, effects, _| (Reply::Done(graph.take(key, effects)), None), |naive| naive.take(wait));
+    }
+
+    fn take_over(&mut self) {
+        let Some(wait) = self.some_wait(Some(true)) else { return };
+        let key = self.keys[&wait];
+        self.event(
+            &format!("take over {wait}"),
+            |graph, effects, _| (Reply::Done(graph.take_over(key, effects).is_some()), None),
+            |naive| naive.take_over(wait),
+        );
+    }
+
+    fn set_base(&mut self, worker: Id) {
+        let base = self.priority();
+        self.event(
+            &format!("base {worker} {base}"),
+            |graph, effects, _| (Reply::Done(graph.set_base(WorkerKey::from_number(worker), base, effects)), None),
+            |naive| naive.set_base(worker, base),
+        );
+    }
+
+    fn set_deadline(&mut self, worker: Id) {
+        let deadline = self.deadline();
+        self.graph.set_deadline(WorkerKey::from_number(worker), deadline);
+        self.naive.set_deadline(worker, deadline);
+        self.log.push(format!("deadline {worker} {deadline:?}"));
+    }
+
+    fn transfer(&mut self, to: Id) {
+        let Some(Hold { worker: from, lock, .. }) = self.some_hold() else { return };
+        let (f, t, l) = (WorkerKey::from_number(from), WorkerKey::from_number(to), LockKey::from_number(lock));
+        self.event(
+            &format!("transfer {lock} from {from} to {to}"),
+            |graph, effects, _| (Reply::Done(graph.transfer(l, f, t, effects)), None),
+            |naive| naive.transfer(lock, from, to),
+        );
+    }
+
+    /// A hold becomes known that was taken without the graph.
+    fn import(&mut self, worker: Id, lock: Id) {
+        let mode = self.mode();
+        let shared = self.naive.kind(lock) == Kind::RwLock && mode == Mode::Shared;
+        if !self.naive.beside(lock, if shared { mode } else { Mode::Exclusive }) {
+            return;
+        }
+        let depth = u32::try_from(self.random.within(1, 3)).unwrap();
+        let (w, l) = (WorkerKey::from_number(worker), LockKey::from_number(lock));
+        self.event(
+            &format!("{worker} holds {lock} {mode:?} {depth}"),
+            |graph, effects, _| (Reply::Done(graph.hold(w, l, mode, depth, effects)), None),
+            |naive| naive.hold(worker, lock, mode, depth),
+        );
+    }
+
+    fn remove_worker(&mut self, worker: Id) {
+        self.workers.retain(|other| *other != worker);
+        self.event(
+            &format!("remove worker {worker}"),
+            |graph, effects, _| (Reply::Done(graph.remove_worker(WorkerKey::from_number(worker), effects)), None),
+            |naive| naive.remove_worker(worker),
+        );
+    }
+
+    fn remove_lock(&mut self, lock: Id) {
+        self.locks.retain(|other| *other != lock);
+        self.event(
+            &format!("remove lock {lock}"),
+            |graph, effects, _| (Reply::Done(graph.remove_lock(LockKey::from_number(lock), effects)), None),
+            |naive| naive.remove_lock(lock),
+        );
+    }
+
+    fn event(
+        &mut self,
+        what: &str,
+        act: impl FnOnce(&mut Graph, &mut Effects, &mut Vec<(WaitKey, Id)>) -> (Reply, Option<graph::Cycle>),
+        expect: impl FnOnce(&mut Naive) -> Reply,
+    ) {
+        self.log.push(what.to_owned());
+        let (mut effects, mut names) = (Effects::default(), Vec::new());
+        let (reply, refused) = act(&mut self.graph, &mut effects, &mut names);
+        for (key, name) in names {
+            self.keys.insert(name, key);
+            self.names.insert(key, name);
+        }
+        let name = |key: &WaitKey| self.names[key];
+        let did = Did {
+            granted: effects.granted.iter().map(name).collect(),
+            ended: effects.ended.iter().map(|(wait, cycle)| (name(wait), self.numbers(cycle))).collect(),
+            expired: effects.expired.iter().map(name).collect(),
+            displaced: effects.displaced.iter().map(|displaced| (name(&displaced.wait), displaced.arrival)).collect(),
+            removed: effects.removed.iter().map(name).collect(),
+            suspected: effects.suspected.iter().map(|cycle| cycle[0].worker.get()).collect(),
+            changed: effects.changed.iter().map(|worker| worker.get()).collect(),
+            refused: refused.as_ref().map(|cycle| self.numbers(cycle)),
+        };
+        let held = matches!(reply, Reply::Held(_));
+        let (expected, expected_did) = self.naive.event(&did, held, expect);
+        assert_eq!((&reply, &did), (&expected, &expected_did), "the graph's answer is left, the reference's right");
+        for (wait, arrival) in &did.displaced {
+            let (worker, lock) = self.asked[wait];
+            self.displaced.push((worker, lock, *arrival));
+        }
+        for (what, many) in [
+            ("granted", did.granted.len()),
+            ("refused", did.refused.iter().len()),
+            ("ended", did.ended.len()),
+            ("expired", did.expired.len()),
+            ("displaced", did.displaced.len()),
+            ("removed", did.removed.len()),
+            ("suspected", did.suspected.len()),
+            ("changed", did.changed.len()),
+            ("let in", self.naive.let_in),
+        ] {
+            *self.tally.entry(what).or_default() += many;
+        }
+        self.compare();
+    }
+
+    fn numbers(&self, cycle: &graph::Cycle) -> Cycle {
+        let number = |step: &graph::Step| match step.on {
+            // The wait that was refused never had a name.
+            On::Lock { lock, wait, .. } => {
+                (step.worker.get(), lock.get(), wait.map_or(0, |wait| self.names.get(&wait).copied().unwrap_or(self.next_wait - 1)))
+            }
+            On::Fork => (step.worker.get(), 0, 0),
+        };
+        cycle.iter().map(number).collect()
+    }
+
+    fn compare(&mut self) {
+        for (worker, expected) in self.naive.effectives() {
+            let key = WorkerKey::from_number(worker);
+            assert_eq!(self.graph.effective_priority(key), Some(expected.priority), "priority of {worker}");
+            assert_eq!(self.graph.effective_deadline(key).unwrap_or(graph::NEVER), expected.deadline, "deadline of {worker}");
+        }
+        let mut holds = 0;
+        for lock in &self.locks {
+            let key = LockKey::from_number(*lock);
+            let queue: Vec<Id> = self.graph.queue(key).iter().map(|wait| self.names[wait]).collect();
+            assert_eq!(queue, self.naive.queue(*lock), "queue of {lock}");
+            let mut expected = self.naive.holds().iter().filter(|hold| hold.lock == *lock).collect::<Vec<_>>();
+            expected.sort_by_key(|hold| hold.worker);
+            let mut holders = self.graph.holders(key);
+            holders.sort_by_key(|hold| hold.worker);
+            holds += holders.len();
+            let holders: Vec<Hold> = holders
+                .into_iter()
+                .map(|hold| Hold { worker: hold.worker.get(), lock: hold.lock.get(), mode: hold.mode, depth: hold.depth })
+                .collect();
+            assert_eq!(holders.iter().collect::<Vec<_>>(), expected, "holders of {lock}");
+        }
+        let waits = self.naive.waits();
+        for (wait, (worker, lock, granted, urgency)) in &waits {
+            let view = self.graph.wait(self.keys[wait]).unwrap_or_else(|| panic!("{wait} is unknown"));
+            assert_eq!((view.worker.get(), view.lock.get(), view.state == graph::State::Granted), (*worker, *lock, *granted));
+            assert!(urgency.is_none_or(|urgency| urgency == view.urgency), "urgency of {wait}");
+        }
+        let counts = self.graph.counts();
+        assert_eq!((counts.workers, counts.locks), (self.workers.len(), self.locks.len()));
+        assert_eq!((counts.waits, counts.holds), (waits.len(), holds));
+        assert!(self.graph.is_sound());
+        let suspected = self.graph.suspected(3);
+        assert_eq!(!suspected.is_empty(), self.naive.suspected(), "{suspected:?}");
+    }
+
+    pub(crate) fn show(&self) {
+        for (worker, expected) in self.naive.effectives() {
+            let key = WorkerKey::from_number(worker);
+            let (priority, deadline) = (self.graph.effective_priority(key), self.graph.effective_deadline(key));
+            println!("worker {worker}: {priority:?} {deadline:?}, expected {expected:?}");
+        }
+        println!("{:#?}\n{:#?}", self.naive.waits(), self.naive.holds());
+    }
+
+    /// Removes everything in some order: nothing may be left.
+    pub(crate) fn clear(&mut self) {
+        while !self.workers.is_empty() || !self.locks.is_empty() {
+            if !self.workers.is_empty() && (self.locks.is_empty() || self.random.chance(50)) {
+                let worker = self.workers[self.random.index(self.workers.len())];
+                self.remove_worker(worker);
+            } else {
+                let lock = self.locks[self.random.index(self.locks.len())];
+                self.remove_lock(lock);
+            }
+        }
+        assert_eq!(self.graph.counts(), graph::Counts::default());
+    }
+}

@@ -1,0 +1,432 @@
+//! Mutexes: the cases that concern them, by number.
+#![allow(missing_docs)]
+#![allow(clippy::unwrap_used)]
+
+mod common {
+    pub(crate) mod polls;
+}
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use common::polls::{Hand, everywhere, once};
+use heirlock::Worker;
+use heirlock::clock::ManualClock;
+use heirlock::local::{Domain, Mutex};
+
+const fn ms(span: u64) -> Duration {
+    Duration::from_millis(span)
+}
+
+fn domain() -> (Domain, ManualClock) {
+    let clock = ManualClock::new();
+    (Domain::builder().clock(clock.clone()).build(), clock)
+}
+
+fn worker(name: &str, priority: i32) -> Worker {
+    Worker::new(name).priority(priority)
+}
+
+/// Nobody holds or waits, and the domain remembers nobody.
+#[track_caller]
+fn assert_idle(domain: &Domain) {
+    assert_eq!(domain.records(), [0; 7]);
+}
+
+#[test]
+fn case_p09_deadlock() {
+    let (domain, _) = domain();
+    let (a, b) = (Mutex::named("a", ()).in_domain(&domain), Mutex::named("b", ()).in_domain(&domain));
+    let (t1, t2, t3) = (worker("t1", 20), worker("t2", 10), worker("t3", 0));
+    let (_held_a, held_b) = (Hand::by(&t1, a.lock()).ready().unwrap(), Hand::by(&t2, b.lock()).ready().unwrap());
+    let mut t1_waits = Hand::by(&t1, b.lock()).waiting();
+    assert_eq!(t2.effective_priority(), 20);
+    let error = Hand::by(&t2, a.lock()).ready().unwrap_err();
+    assert!(error.is_deadlock());
+    let cycle = r#"deadlock: worker "t2" waits for lock "a", held by worker "t1", which waits for lock "b", held by worker "t2""#;
+    assert_eq!(error.to_string(), cycle);
+    assert_eq!(t2.effective_priority(), 20);
+    drop(Hand::by(&t3, a.lock()).waiting());
+    drop(held_b);
+    drop(t1_waits.ready().unwrap());
+    assert_eq!(t2.effective_priority(), 10);
+}
+
+#[test]
+fn case_p10_expiry_against_grant() {
+    for (release_at, granted) in [(100, false), (99, true)] {
+        let (domain, clock) = domain();
+        let lock = Mutex::new(()).in_domain(&domain);
+        let guard = Hand::by(&worker("t", 0), lock.lock()).ready().unwrap();
+        let mut w1 = Hand::by(&worker("w1", 50), lock.lock().timeout(ms(100))).waiting();
+        let mut w2 = Hand::by(&worker("w2", 20), lock.lock()).waiting();
+        clock.advance(ms(release_at));
+        drop(guard);
+        clock.advance(ms(150 - release_at));
+        if granted {
+            drop(w1.ready().unwrap());
+        } else {
+            assert!(w1.ready().unwrap_err().is_timeout());
+        }
+        drop(w2.ready().unwrap());
+        assert_idle(&domain);
+    }
+}
+
+#[test]
+fn case_p11_cancel_after_grant() {
+    let (domain, _) = domain();
+    let lock = Mutex::new(()).in_domain(&domain);
+    let (a, b, c, d) = (worker("a", 0), worker("b", 5), worker("c", 5), worker("d", 3));
+    let guard = Hand::by(&a, lock.lock()).ready().unwrap();
+    let b_waits = Hand::by(&b, lock.lock()).waiting();
+    let mut c_waits = Hand::by(&c, lock.lock()).waiting();
+    let d_waits = Hand::by(&d, lock.lock().priority(40)).waiting();
+    assert_eq!(a.effective_priority(), 40);
+    drop(d_waits);
+    assert_eq!(a.effective_priority(), 5);
+    drop(guard);
+    assert!(lock.is_locked());
+    assert_eq!((b_waits.wakes(), c_waits.wakes()), (1, 0));
+    let e_waits = Hand::by(&d, lock.lock().priority(60)).waiting();
+    assert_eq!(b.effective_priority(), 60);
+    drop(e_waits);
+    drop(b_waits);
+    assert!(lock.is_locked());
+    assert_eq!((b.effective_priority(), c_waits.wakes()), (5, 1));
+    drop(c_waits.ready().unwrap());
+    assert!(!lock.is_locked());
+    assert_idle(&domain);
+}
+
+/// Never false while the lock goes from one to the next, however often it is looked at.
+#[test]
+fn case_p11_never_free_in_between() {
+    let (domain, _) = domain();
+    let lock = Arc::new(Mutex::new(()).in_domain(&domain));
+    let first = pollster::block_on(lock.lock()).unwrap();
+    let (looks, last) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let looker = std::thread::spawn({
+        let (lock, looks, last) = (Arc::clone(&lock), Arc::clone(&looks), Arc::clone(&last));
+        move || {
+            while !last.load(Ordering::SeqCst) {
+                assert!(lock.is_locked());
+                looks.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    });
+    while looks.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    let mut waits: Vec<_> = (0..500).map(|_| Hand::new(lock.lock()).waiting()).collect();
+    let mut end = waits.pop().unwrap();
+    drop(first);
+    for wait in waits {
+        assert_eq!(wait.wakes(), 1);
+        drop(wait);
+    }
+    let guard = end.ready().unwrap();
+    last.store(true, Ordering::SeqCst);
+    looker.join().unwrap();
+    drop(guard);
+}
+
+#[test]
+fn case_p16_earliest_deadline_among_equals() {
+    let (domain, _) = domain();
+    let lock = Mutex::new(()).in_domain(&domain);
+    let start = Instant::now() + Duration::from_secs(3600);
+    let mut guard = Some(Hand::by(&worker("t", 0), lock.lock()).ready().unwrap());
+    let workers: Vec<Worker> = (1..=4).map(|at| worker(&format!("w{at}"), 20)).collect();
+    let [w1, w2, w3, w4] = &workers[..] else { unreachable!() };
+    let mut waits = [
+        Hand::by(w1, lock.lock().deadline(start + ms(200))).waiting(),
+        Hand::by(w2, lock.lock().deadline(start + ms(100))).waiting(),
+        Hand::by(w3, lock.lock()).waiting(),
+        Hand::by(w4, lock.lock().timeout(ms(50))).waiting(),
+    ];
+    for next in [1, 0, 2, 3] {
+        drop(guard.take());
+        let woken: Vec<usize> = waits.iter().map(Hand::wakes).collect();
+        assert_eq!(woken[next], 1, "{woken:?}");
+        guard = Some(waits[next].ready().unwrap());
+    }
+}
+
+#[test]
+fn case_p20_zero_timeout() {
+    let (domain, _) = domain();
+    let lock = Mutex::new(()).in_domain(&domain);
+    let (holder, other) = (worker("holder", 1), worker("other", 9));
+    drop(Hand::by(&other, lock.lock().timeout(Duration::ZERO)).ready().unwrap());
+    let guard = Hand::by(&holder, lock.lock()).ready().unwrap();
+    for _ in 0..2 {
+        assert!(Hand::by(&other, lock.lock().timeout(Duration::ZERO)).ready().unwrap_err().is_timeout());
+        assert!(Hand::by(&other, lock.lock().deadline(Instant::now())).ready().unwrap_err().is_timeout());
+        assert_eq!(holder.effective_priority(), 1);
+    }
+    // The second round is with somebody queued.
+    let kept = Hand::by(&other, lock.lock()).waiting();
+    assert!(Hand::by(&worker("third", 99), lock.lock().timeout(Duration::ZERO)).ready().unwrap_err().is_timeout());
+    assert_eq!(holder.effective_priority(), 9);
+    drop(guard);
+    drop(Hand::by(&other, lock.lock().timeout(Duration::ZERO)).ready().unwrap());
+    drop(kept);
+    assert_idle(&domain);
+}
+
+#[test]
+fn case_p25_forks() {
+    let (domain, _) = domain();
+    let [l, of_parent, shared] = [(); 3].map(|()| Mutex::new(()).in_domain(&domain));
+    let (parent, high) = (worker("p", 10), worker("h", 50));
+    let (a, b) = (parent.fork("a"), parent.fork("b"));
+    assert_eq!((a.base_priority(), a.effective_priority()), (10, 10));
+    let held = (Hand::by(&a, l.lock()).ready().unwrap(), Hand::by(&parent, of_parent.lock()).ready().unwrap());
+    let high_waits = Hand::by(&high, of_parent.lock()).waiting();
+    assert_eq!([&parent, &a, &b].map(Worker::effective_priority), [50; 3]);
+    let of_a = Hand::by(&a, shared.lock()).ready().unwrap();
+    let mut b_waits = Hand::by(&b, shared.lock()).waiting();
+    drop(of_a);
+    drop(b_waits.ready().unwrap());
+    drop(high_waits);
+    assert_eq!([&parent, &a, &b].map(Worker::effective_priority), [10; 3]);
+    parent.set_priority(12);
+    assert_eq!([&parent, &a, &b].map(Worker::effective_priority), [12; 3]);
+    drop(held);
+    assert_idle(&domain);
+}
+
+#[test]
+fn case_f01_abandoned_future_a() {
+    everywhere(|| async {
+        let domain = Domain::builder().build();
+        let lock = Mutex::new(0).in_domain(&domain);
+        let guard = Hand::by(&Worker::new("holder"), lock.lock()).ready().unwrap();
+        let mut abandoned = lock.lock();
+        assert!(once(&mut abandoned).await.is_pending());
+        drop(guard);
+        *lock.lock().await.unwrap() += 1;
+        // It was displaced, and is as good as new.
+        *abandoned.await.unwrap() += 1;
+        assert_eq!(*lock.lock().await.unwrap(), 2);
+        assert_idle(&domain);
+    });
+}
+
+#[test]
+fn case_f02_abandoned_future_b() {
+    everywhere(|| async {
+        let domain = Domain::builder().build();
+        let lock = Mutex::new(()).in_domain(&domain);
+        let guard = Hand::by(&Worker::new("holder"), lock.lock()).ready().unwrap();
+        let (mut f1, mut f2) = (lock.lock(), lock.lock());
+        assert!(once(&mut f1).await.is_pending() && once(&mut f2).await.is_pending());
+        drop(guard);
+        drop(f2.await.unwrap());
+        assert!(!lock.is_locked());
+        // Nobody waits because of f1.
+        let mut other = Hand::by(&Worker::new("other"), lock.lock());
+        drop(other.ready().unwrap());
+        drop(f1);
+        assert_idle(&domain);
+    });
+}
+
+#[test]
+fn case_f03_select_in_a_loop() {
+    everywhere(|| async {
+        let lock = Mutex::new(());
+        let mut guard = Some(Hand::by(&Worker::new("holder"), lock.lock()).ready().unwrap());
+        let mut f1 = lock.lock();
+        for round in 0.. {
+            if let std::task::Poll::Ready(first) = once(&mut f1).await {
+                drop(first.unwrap());
+                assert_eq!(round, 1);
+                break;
+            }
+            // As the arm of `select!` that was ready.
+            guard = None;
+            drop(lock.lock().await.unwrap());
+        }
+        assert!(guard.is_none());
+    });
+}
+
+#[test]
+fn case_f04_abandoned_by_another_task() {
+    everywhere(|| async {
+        let stall = ms(100);
+        let domain = Domain::builder().stall_time(stall).build();
+        let lock = Arc::new(Mutex::named("kept", ()).in_domain(&domain));
+        let guard = Hand::by(&Worker::new("holder"), lock.lock()).ready().unwrap();
+        let mut f1 = lock.lock();
+        assert!(once(&mut f1).await.is_pending());
+        let second = std::thread::spawn({
+            let lock = Arc::clone(&lock);
+            move || {
+                let guard = lock.lock_blocking().unwrap();
+                drop(guard);
+                Instant::now()
+            }
+        });
+        // The second has queued behind f1.
+        while domain.records()[1] < 2 {
+            std::thread::yield_now();
+        }
+        let start = Instant::now();
+        drop(guard);
+        let taken = second.join().unwrap();
+        let waited = taken - start;
+        assert!(waited >= stall && waited < 2 * stall, "{waited:?}");
+        // It believes nothing: it waits again, before those who came after it.
+        let guard = Hand::by(&Worker::new("holder"), lock.lock()).ready().unwrap();
+        let later = Hand::by(&Worker::new("later"), lock.lock()).waiting();
+        assert!(once(&mut f1).await.is_pending());
+        drop(guard);
+        drop(f1.await.unwrap());
+        assert_eq!(later.wakes(), 1);
+        drop(later);
+        assert_idle(&domain);
+    });
+}
+
+#[test]
+fn case_f06_join_arms() {
+    async fn arms() -> ([heirlock::Result<()>; 2], i32) {
+        let domain = Domain::builder().build();
+        let lock = Mutex::named("shared", 0).in_domain(&domain);
+        let arm = || async {
+            let mut guard = lock.lock().await?;
+            common::polls::pause().await;
+            *guard += 1;
+            Ok(())
+        };
+        let (first, second) = tokio::join!(arm(), arm());
+        let sum = *lock.lock().await.unwrap();
+        ([first, second], sum)
+    }
+    common::polls::in_tasks(|| async move {
+        let ([first, second], sum) = arms().await;
+        assert!(first.is_ok() && second.is_ok());
+        assert_eq!(sum, 2);
+    });
+    let ([first, second], sum) = pollster::block_on(Worker::new("w").run(arms()));
+    assert!(first.is_ok());
+    let error = second.unwrap_err();
+    assert!(error.is_deadlock());
+    let text = error.to_string();
+    assert!(text.starts_with(r#"deadlock: worker "w" waits for lock "shared", which it holds itself; "#), "{text}");
+    assert!(text.ends_with(r#"give each arm a fork of the worker: worker.fork("arm")"#), "{text}");
+    assert_eq!(sum, 1);
+    everywhere(|| async {
+        let domain = Domain::builder().build();
+        let (lock, whole) = (Mutex::new(0).in_domain(&domain), Worker::new("whole"));
+        let arm = async || {
+            let mut guard = lock.lock().await.unwrap();
+            common::polls::pause().await;
+            *guard += 1;
+        };
+        let (first, second) = (whole.fork("first"), whole.fork("second"));
+        tokio::join!(first.run(arm()), second.run(arm()));
+        assert_eq!(*lock.try_lock().unwrap(), 2);
+        assert_idle(&domain);
+    });
+}
+
+#[test]
+fn case_f08_outside_a_task() {
+    let (domain, clock) = domain();
+    let lock = Mutex::new(()).in_domain(&domain);
+    let twice = || async {
+        let _first = lock.lock().await?;
+        let mut second = lock.lock().timeout(ms(10));
+        if let std::task::Poll::Ready(result) = once(&mut second).await {
+            return result.map(drop);
+        }
+        clock.advance(ms(10));
+        second.await.map(drop)
+    };
+    for _ in 0..2 {
+        pollster::block_on(lock.lock()).map(drop).unwrap();
+        assert!(pollster::block_on(twice()).unwrap_err().is_timeout());
+        assert!(pollster::block_on(Worker::new("main").run(twice())).unwrap_err().is_deadlock());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    assert!(runtime.block_on(twice()).unwrap_err().is_timeout());
+    assert_idle(&domain);
+}
+
+#[test]
+fn case_f09_converging_waits_are_not_a_cycle() {
+    let domain = Domain::builder().build();
+    let [top, left, right] = ["top", "left", "right"].map(|name| Mutex::named(name, ()).in_domain(&domain));
+    let [end, w1, w2, start] = [0, 1, 2, 3].map(|at| worker(&format!("w{at}"), at));
+    let held_top = Hand::by(&end, top.lock()).ready().unwrap();
+    let (held_left, held_right) = (Hand::by(&w1, left.lock()).ready().unwrap(), Hand::by(&w2, right.lock()).ready().unwrap());
+    // From `start` by two ways to `end`.
+    let mut waits = [Hand::by(&w1, top.lock()).waiting(), Hand::by(&w2, top.lock()).waiting()];
+    let mut starts = [Hand::by(&start, left.lock()).waiting(), Hand::by(&start, right.lock()).waiting()];
+    assert_eq!(end.effective_priority(), 3);
+    drop(held_top);
+    drop(waits[0].ready().unwrap());
+    drop(waits[1].ready().unwrap());
+    drop((held_left, held_right));
+    for start in &mut starts {
+        drop(start.ready().unwrap());
+    }
+    assert_idle(&domain);
+}
+
+#[test]
+fn case_f10_blocking_inside_a_runtime() {
+    everywhere(|| async {
+        let lock = Arc::new(Mutex::named("db", 1));
+        let guard = lock.lock_blocking().unwrap();
+        if cfg!(feature = "tokio") && tokio::runtime::Handle::try_current().is_ok() {
+            let error = lock.lock_blocking().unwrap_err();
+            assert!(error.is_would_block());
+            assert!(error.to_string().starts_with("lock \"db\" is held, and waiting for it here"), "{error}");
+        }
+        let other = std::thread::spawn({
+            let lock = Arc::clone(&lock);
+            move || *lock.lock_blocking().unwrap()
+        });
+        drop(guard);
+        assert_eq!(other.join().unwrap(), 1);
+    });
+}
+
+#[test]
+fn case_f11_guard_across_threads() {
+    everywhere(|| async {
+        let (domain, _) = domain();
+        let lock = Arc::new(Mutex::new(()).in_domain(&domain));
+        let (low, high) = (worker("low", 1), worker("high", 8));
+        let guard = Hand::by(&low, lock.lock_owned()).ready().unwrap();
+        let mut waits = Hand::by(&high, lock.lock()).waiting();
+        assert_eq!(low.effective_priority(), 8);
+        std::thread::spawn(move || drop(guard)).join().unwrap();
+        assert_eq!((low.effective_priority(), waits.wakes()), (1, 1));
+        drop(waits.ready().unwrap());
+        assert_idle(&domain);
+    });
+}
+
+#[test]
+fn case_f13_lost_wake_up() {
+    everywhere(|| async {
+        let (domain, _) = domain();
+        let lock = Mutex::new(()).in_domain(&domain);
+        let guard = Hand::new(lock.lock()).ready().unwrap();
+        let [notified, next] = ["notified", "next"].map(|name| Hand::by(&Worker::new(name), lock.lock()).waiting());
+        drop(guard);
+        assert_eq!((notified.wakes(), next.wakes()), (1, 0));
+        drop(notified);
+        assert_eq!(next.wakes(), 1);
+        let mut next = next;
+        drop(next.ready().unwrap());
+        assert_idle(&domain);
+    });
+}
