@@ -18,6 +18,7 @@
 //!
 //! # Where to look
 //! - [`Locks`], [`Lease`] and [`lease::Acquire`]: what a user calls.
+//! - [`local`]: locks within one process, with inheritance and deadlock errors.
 //! - [`store`]: the engines. `sqlite:` is shared by all processes of a machine (feature `sqlite`), `memory:` stays within one.
 //! - [`lease::ledger`]: the rules, as a pure state machine; [`lease::Store`]: what an engine must do.
 //! - [`Worker`]: gives a line of work its name, priority and deadline.

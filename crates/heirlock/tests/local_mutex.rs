@@ -257,7 +257,7 @@ fn case_f03_select_in_a_loop() {
 #[test]
 fn case_f04_abandoned_by_another_task() {
     everywhere(|| async {
-        let stall = ms(100);
+        let stall = ms(250);
         let domain = Domain::builder().stall_time(stall).build();
         let lock = Arc::new(Mutex::named("kept", ()).in_domain(&domain));
         let guard = Hand::by(&Worker::new("holder"), lock.lock()).ready().unwrap();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use common::polls::{Hand, everywhere};
 use heirlock::Worker;
 use heirlock::clock::ManualClock;
-use heirlock::local::{Domain, Mutex};
+use heirlock::local::{DeadlockPolicy, Domain, Mutex};
 
 const fn ms(span: u64) -> Duration {
     Duration::from_millis(span)
@@ -116,4 +116,56 @@ fn values_come_and_go() {
     let unsized_lock: &Mutex<[u8]> = &Mutex::new([1, 2, 3]);
     assert_eq!(unsized_lock.try_lock().unwrap().len(), 3);
     assert_eq!(lock.into_inner(), [1, 2]);
+}
+
+#[test]
+fn the_lowest_priority_is_the_victim() {
+    let domain = Domain::builder().deadlock_policy(DeadlockPolicy::LowestPriority).build();
+    let (a, b) = (Mutex::named("a", ()).in_domain(&domain), Mutex::named("b", ()).in_domain(&domain));
+    let (low, high) = (worker("low", 1), worker("high", 2));
+    let (held_a, held_b) = (Hand::by(&low, a.lock()).ready().unwrap(), Hand::by(&high, b.lock()).ready().unwrap());
+    let mut low_waits = Hand::by(&low, b.lock()).waiting();
+    // The closer waits on, and the other is told.
+    let mut high_waits = Hand::by(&high, a.lock()).waiting();
+    assert_eq!(low_waits.wakes(), 1);
+    let error = low_waits.ready().unwrap_err();
+    assert!(error.is_deadlock());
+    assert!(error.to_string().contains(r#"waits for lock "b", held by worker "high""#), "{error}");
+    drop(held_a);
+    drop(high_waits.ready().unwrap());
+    drop(held_b);
+    assert_idle(&domain);
+}
+
+/// Two pending waits may mean "any of": only when one is left is the cycle certain.
+#[test]
+fn case_p28_certain_at_last() {
+    let (domain, _) = domain();
+    let [a, b, c] = [(); 3].map(|()| Mutex::new(()).in_domain(&domain));
+    let (t1, t2) = (worker("t1", 0), worker("t2", 0));
+    let held = (Hand::by(&t1, a.lock()).ready().unwrap(), Hand::by(&t2, b.lock()).ready().unwrap(), c.try_lock().unwrap());
+    let (mut for_b, for_c) = (Hand::by(&t1, b.lock()).waiting(), Hand::by(&t1, c.lock()).waiting());
+    let mut for_a = Hand::by(&t2, a.lock()).waiting();
+    assert_eq!(for_b.wakes(), 0);
+    drop(for_c);
+    assert_eq!((for_b.wakes(), for_a.wakes()), (1, 0));
+    assert!(for_b.ready().unwrap_err().is_deadlock());
+    drop(held);
+    drop(for_a.ready().unwrap());
+    assert_idle(&domain);
+}
+
+#[test]
+fn domains_are_apart() {
+    let (one, other) = (Domain::builder().build(), Domain::builder().build());
+    let (a, b) = (Mutex::new(()).in_domain(&one), Mutex::new(()).in_domain(&other));
+    let (low, mid, high) = (worker("low", 1), worker("mid", 2), worker("high", 3));
+    let held = (Hand::by(&low, a.lock()).ready().unwrap(), Hand::by(&mid, b.lock()).ready().unwrap());
+    let mid_waits = Hand::by(&mid, a.lock()).waiting();
+    let high_waits = Hand::by(&high, b.lock()).waiting();
+    // The chain ends at the edge of a domain.
+    assert_eq!((mid.effective_priority(), low.effective_priority()), (3, 2));
+    drop((mid_waits, high_waits, held));
+    assert_idle(&one);
+    assert_idle(&other);
 }

@@ -101,6 +101,11 @@ fn case_f06_bare_arms_need_workers() {
         drop(other);
         drop(guard);
         assert!(!lock.is_locked());
+        // Nor are tasks let in because they share a thread.
+        let guard = lock.lock_blocking().unwrap();
+        assert!(lock.lock_blocking().unwrap_err().is_would_block());
+        assert!(lock.lock().await.unwrap_err().is_needs_worker());
+        drop(guard);
 
         let trusting = Domain::builder().trust_tasks(true).build();
         let lock = RLock::new(()).in_domain(&trusting);

@@ -19,6 +19,7 @@ pub(super) struct Core {
     by_number: IdMap<u64, WorkerKey>,
     /// The names of the locks that were ever contended.
     locks: IdMap<LockKey, Option<&'static str>>,
+    /// What futures wait, or have yet to be told how it ended. A future that is leaked after its end leaks this, too.
     waiters: IdMap<WaitKey, Waiter>,
     /// When which wait expires.
     deadlines: BTreeSet<(Moment, WaitKey)>,

@@ -41,9 +41,9 @@ impl Owner {
         }
     }
 
-    /// Who calls and blocks.
-    pub(super) fn of_thread() -> Owner {
-        Worker::current().map_or_else(|| Owner::from_number(number_of_thread()), Owner::Worker)
+    /// Who calls and blocks: the thread, but within a runtime, where tasks share it, as if polled.
+    pub(super) fn of_call() -> Owner {
+        Worker::current().map_or_else(|| Owner::from_number(number_of_call()), Owner::Worker)
     }
 
     pub(super) fn from_number(number: u64) -> Owner {
@@ -101,14 +101,29 @@ pub(super) fn number_of_poll() -> u64 {
     Worker::current_id().map_or_else(|| task_number().unwrap_or(ANONYMOUS), crate::WorkerId::get)
 }
 
-/// Whether it is an explicit worker's.
-pub(super) fn is_worker(number: u64) -> bool {
-    number & KIND == 0
+/// The number of [`Owner::of_call`], as cheaply.
+pub(super) fn number_of_call() -> u64 {
+    if in_runtime() {
+        return number_of_poll();
+    }
+    Worker::current_id().map_or_else(|| THREAD | THREAD_NUMBER.with(|number| *number), crate::WorkerId::get)
 }
 
-/// The number of [`Owner::of_thread`], as cheaply.
-pub(super) fn number_of_thread() -> u64 {
-    Worker::current_id().map_or_else(|| THREAD | THREAD_NUMBER.with(|number| *number), crate::WorkerId::get)
+/// Whether it is one line of work: an explicit worker, or a thread that does not run tasks.
+pub(super) fn is_one_line(number: u64) -> bool {
+    matches!(number & KIND, 0 | THREAD)
+}
+
+/// Whether this thread runs tasks.
+#[cfg(feature = "tokio")]
+pub(super) fn in_runtime() -> bool {
+    tokio::runtime::Handle::try_current().is_ok()
+}
+
+/// Of what runs tasks here nothing is known.
+#[cfg(not(feature = "tokio"))]
+pub(super) fn in_runtime() -> bool {
+    false
 }
 
 #[cfg(feature = "tokio")]
@@ -175,7 +190,7 @@ mod tests {
     #[test]
     fn outside_of_everything_an_acquire_is_anonymous() {
         assert!(matches!(Owner::of_poll(), Owner::Anonymous));
-        assert_eq!(Owner::of_thread().number(), Owner::of_thread().number());
+        assert_eq!(Owner::of_call().number(), Owner::of_call().number());
     }
 
     #[cfg(feature = "tokio")]

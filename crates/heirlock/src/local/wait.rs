@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::core::Fate;
 use super::graph::WaitKey;
-use super::identity::{Owner, is_worker, number_of_poll, number_of_thread};
+use super::identity::{Owner, in_runtime, is_one_line, number_of_call, number_of_poll};
 use super::raw::{Ask, Entered, Raw};
 use crate::clock::Moment;
 use crate::{Error, Kind, Result};
@@ -55,8 +55,8 @@ impl Wait {
     pub(super) fn poll(&mut self, raw: &Raw, cx: &mut Context<'_>) -> Poll<Result<Held>> {
         let arrival = match self.state {
             State::Unpolled => {
-                let number = if self.blocking { number_of_thread() } else { number_of_poll() };
-                if take_at_once(raw, number, self.blocking) {
+                let number = if self.blocking { number_of_call() } else { number_of_poll() };
+                if take_at_once(raw, number) {
                     self.state = State::Done;
                     return Poll::Ready(Ok(Held(())));
                 }
@@ -112,7 +112,7 @@ impl Wait {
     /// Waits on this thread.
     pub(super) fn block(&mut self, raw: &Raw) -> Result<Held> {
         self.blocking = true;
-        if matches!(self.state, State::Unpolled) && take_at_once(raw, number_of_thread(), true) {
+        if matches!(self.state, State::Unpolled) && take_at_once(raw, number_of_call()) {
             self.state = State::Done;
             return Ok(Held(()));
         }
@@ -133,7 +133,7 @@ impl Wait {
 impl Bound {
     /// Only here, when the lock is held, a clock is read; and only for who is in a hurry.
     fn new(raw: &Raw, options: Options, blocking: bool) -> Bound {
-        let owner = if blocking { Owner::of_thread() } else { Owner::of_poll() };
+        let owner = if blocking { Owner::of_call() } else { Owner::of_poll() };
         let of_worker = if let Owner::Worker(worker) = &owner { worker.current_deadline() } else { None };
         let deadline = [options.deadline, of_worker].into_iter().flatten().min();
         let (mut expires, mut over) = (None, false);
@@ -154,7 +154,7 @@ fn look(raw: &Raw, wait: WaitKey, cx: &mut Context<'_>) -> Fate {
 
 /// Acquires without waiting, or not at all.
 pub(super) fn attempt(raw: &Raw) -> Result<Held> {
-    if take_at_once(raw, number_of_poll(), false) {
+    if take_at_once(raw, number_of_poll()) {
         return Ok(Held(()));
     }
     let owner = Owner::of_poll();
@@ -168,8 +168,8 @@ pub(super) fn attempt(raw: &Raw) -> Result<Held> {
 }
 
 /// Takes the lock if it is free, or enters again who may.
-fn take_at_once(raw: &Raw, number: u64, blocking: bool) -> bool {
-    raw.take_free(number) || raw.is_reentrant() && (blocking || is_worker(number)) && raw.enter_again(number)
+fn take_at_once(raw: &Raw, number: u64) -> bool {
+    raw.take_free(number) || raw.is_reentrant() && is_one_line(number) && raw.enter_again(number)
 }
 
 fn needs_worker(raw: &Raw) -> Error {
@@ -189,14 +189,4 @@ fn overflow(raw: &Raw) -> Error {
 
 fn timed_out(raw: &Raw) -> Error {
     Error::new(Kind::Timeout, format!("{} was not free in time", raw.label()))
-}
-
-#[cfg(feature = "tokio")]
-fn in_runtime() -> bool {
-    tokio::runtime::Handle::try_current().is_ok()
-}
-
-#[cfg(not(feature = "tokio"))]
-fn in_runtime() -> bool {
-    false
 }

@@ -1,0 +1,214 @@
+//! What is forgotten, what is extreme, what happens where it should not.
+#![allow(missing_docs)]
+#![allow(clippy::unwrap_used)]
+
+mod common {
+    pub(crate) mod polls;
+}
+
+use std::future::Future;
+use std::mem::forget;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex as StdMutex};
+use std::task::{Context, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use common::polls::Hand;
+use heirlock::Worker;
+use heirlock::clock::ManualClock;
+use heirlock::local::{Domain, Mutex, OwnedMutexGuard};
+
+#[test]
+fn case_f15_forgotten() {
+    let clock = ManualClock::new();
+    let domain = Domain::builder().clock(clock.clone()).build();
+    let [w1, w2, w3] = ["w1", "w2", "w3"].map(Worker::new);
+    // A queued future: who comes next waits behind it, and has the lock once it was granted and not taken for too long.
+    let lock = Mutex::new(vec![1]).in_domain(&domain);
+    let guard = Hand::by(&w1, lock.lock()).ready().unwrap();
+    forget(Hand::by(&w2, lock.lock()).waiting());
+    let mut waits = Hand::by(&w3, lock.lock()).waiting();
+    drop(guard);
+    // The watch is a thread of its own: the clock goes on until it has seen enough.
+    while waits.wakes() == 0 {
+        clock.advance(domain.stall_time() / 2);
+        std::thread::yield_now();
+    }
+    // It learns that it may take over, does so, and so is granted the lock.
+    assert!(waits.poll().is_pending());
+    waits.ready().unwrap().push(2);
+    assert!(!lock.is_locked());
+    drop(waits);
+    // A granted one, with nobody behind it; then the lock moves and drops.
+    let guard = Hand::by(&w1, lock.lock()).ready().unwrap();
+    forget(Hand::by(&w2, lock.lock()).waiting());
+    drop(guard);
+    assert!(lock.is_locked());
+    let moved = Box::new(lock);
+    drop(moved);
+    // What the first could still be told, were it ever polled: leaked as it is.
+    let leaked = [0, 0, 1, 0, 0, 0, 0];
+    assert_eq!(domain.records(), leaked);
+    // A guard: whoever waits behind it can only time out.
+    let lock = Mutex::named("leaked", ()).in_domain(&domain);
+    forget(Hand::by(&w1, lock.lock()).ready().unwrap());
+    let mut late = Hand::by(&w2, lock.lock().timeout(Duration::from_secs(1))).waiting();
+    clock.advance(Duration::from_secs(1));
+    while late.wakes() == 0 {
+        std::thread::yield_now();
+    }
+    assert!(late.ready().unwrap_err().is_timeout());
+    drop(late);
+    drop(lock);
+    assert_eq!(domain.records(), leaked);
+}
+
+#[test]
+fn extreme_priorities() {
+    let domain = Domain::builder().build();
+    let lock = Mutex::new(()).in_domain(&domain);
+    let holder = Worker::new("holder").priority(i32::MIN);
+    let mut guard = Some(Hand::by(&holder, lock.lock()).ready().unwrap());
+    let waits: Vec<_> = [0, i32::MIN, i32::MAX, -1].iter().map(|at| Hand::new(lock.lock().priority(*at)).waiting()).collect();
+    assert_eq!(holder.effective_priority(), i32::MAX);
+    let mut waits: Vec<_> = waits.into_iter().map(Some).collect();
+    for next in [2, 0, 3, 1] {
+        drop(guard.take());
+        guard = waits[next].as_mut().map(|wait| wait.ready().unwrap());
+    }
+    assert_eq!(holder.effective_priority(), i32::MIN);
+}
+
+#[test]
+fn a_deadline_in_the_past() {
+    let lock = Mutex::new(());
+    let past = Instant::now().checked_sub(Duration::from_millis(1)).unwrap();
+    let guard = Hand::new(lock.lock().deadline(past)).ready().unwrap();
+    assert!(Hand::new(lock.lock().deadline(past)).ready().unwrap_err().is_timeout());
+    drop(guard);
+}
+
+#[test]
+fn a_hundred_thousand_waiters() {
+    let domain = Domain::builder().build();
+    let lock = Mutex::new(()).in_domain(&domain);
+    let count = if cfg!(miri) { 100 } else { 100_000 };
+    let guard = lock.try_lock().unwrap();
+    let mut waits: Vec<_> = (0..count).map(|_| Hand::new(lock.lock().timeout(Duration::from_secs(3600))).waiting()).collect();
+    drop(guard);
+    // From the middle, from the end, and those that are served.
+    let rest = waits.split_off(count / 2);
+    drop(waits.split_off(count / 4));
+    for mut wait in waits {
+        drop(wait.ready().unwrap());
+    }
+    drop(rest);
+    assert!(!lock.is_locked());
+    assert_eq!(domain.records(), [0; 7]);
+}
+
+#[test]
+fn a_chain_of_ten_thousand_locks() {
+    let domain = Domain::builder().build();
+    let count = if cfg!(miri) { 50 } else { 10_000 };
+    let locks: Vec<_> = (0..count).map(|_| Arc::new(Mutex::new(()).in_domain(&domain))).collect();
+    let workers: Vec<_> = (0..count).map(|_| Worker::new("link")).collect();
+    let held: Vec<OwnedMutexGuard<()>> =
+        locks.iter().zip(&workers).map(|(lock, worker)| Hand::by(worker, lock.lock_owned()).ready().unwrap()).collect();
+    // Each waits for the one before it.
+    let waits: Vec<_> = workers[1..].iter().zip(&locks).map(|(worker, lock)| Hand::by(worker, lock.lock()).waiting()).collect();
+    let high = Worker::new("high").priority(9);
+    let last = Hand::by(&high, locks[count - 1].lock()).waiting();
+    assert_eq!(workers[0].effective_priority(), 9);
+    // The first for the last one: round it goes.
+    let error = Hand::by(&workers[0], locks[count - 1].lock()).ready().unwrap_err();
+    assert!(error.is_deadlock());
+    drop(last);
+    assert_eq!(workers[0].effective_priority(), 0);
+    drop((waits, held));
+    assert_eq!(domain.records(), [0; 7]);
+}
+
+#[test]
+fn a_guard_dropped_by_a_panic_frees_the_lock() {
+    let lock = Mutex::new(1);
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        let _guard = lock.try_lock().unwrap();
+        panic!("on purpose");
+    }));
+    assert!(caught.is_err());
+    assert_eq!(*lock.try_lock().unwrap(), 1);
+}
+
+/// When it is woken, it gives up a lock of the same domain.
+struct Releases(StdMutex<Option<OwnedMutexGuard<()>>>);
+
+impl Wake for Releases {
+    fn wake(self: Arc<Self>) {
+        drop(self.0.lock().unwrap().take());
+    }
+}
+
+/// A waker that uses the domain, when it is called and when it is dropped: no mutex is held then.
+#[test]
+fn a_guard_dropped_within_a_wake_up() {
+    let domain = Domain::builder().build();
+    let [first, second] = [(), ()].map(|()| Arc::new(Mutex::new(()).in_domain(&domain)));
+    let guard = first.try_lock().unwrap();
+    let held = pollster::block_on(second.lock_owned()).unwrap();
+    let mut second_waits = Hand::new(second.lock()).waiting();
+    let waker = Waker::from(Arc::new(Releases(StdMutex::new(Some(held)))));
+    let mut waits = first.lock();
+    assert!(Pin::new(&mut waits).poll(&mut Context::from_waker(&waker)).is_pending());
+    // Only the domain has it now.
+    drop(waker);
+    drop(guard);
+    drop(second_waits.ready().unwrap());
+    drop(waits);
+    // Dropped unwoken, with the future.
+    let guard = first.try_lock().unwrap();
+    let held = pollster::block_on(second.lock_owned()).unwrap();
+    let waker = Waker::from(Arc::new(Releases(StdMutex::new(Some(held)))));
+    let mut waits = first.lock();
+    assert!(Pin::new(&mut waits).poll(&mut Context::from_waker(&waker)).is_pending());
+    drop(waker);
+    drop(waits);
+    assert!(!second.is_locked());
+    drop(guard);
+    assert_eq!(domain.records(), [0; 7]);
+}
+
+/// A waker that panics takes nothing from the others, and leaves the domain as it should be.
+#[test]
+fn a_waker_that_panics() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("on purpose");
+        }
+    }
+    let domain = Domain::builder().build();
+    let lock = Mutex::new(()).in_domain(&domain);
+    let guard = lock.try_lock().unwrap();
+    let mut waits = lock.lock();
+    assert!(Pin::new(&mut waits).poll(&mut Context::from_waker(&Waker::from(Arc::new(Panics)))).is_pending());
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(guard))).is_err());
+    drop(pollster::block_on(waits).unwrap());
+    assert!(!lock.is_locked());
+    assert_eq!(domain.records(), [0; 7]);
+}
+
+#[test]
+fn a_guard_that_outlives_its_runtime() {
+    let domain = Domain::builder().build();
+    let lock = Arc::new(Mutex::new(()).in_domain(&domain));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let task = runtime.spawn(lock.lock_owned());
+    let guard = runtime.block_on(task).unwrap().unwrap();
+    let mut waits = Hand::new(lock.lock()).waiting();
+    drop(runtime);
+    drop(guard);
+    drop(waits.ready().unwrap());
+    assert_eq!(domain.records(), [0; 7]);
+}
