@@ -171,8 +171,8 @@ fn a_lost_lock_ends_those_whom_the_leader_leaves_behind() {
 #[test]
 fn a_command_that_a_supervisor_stops_keeps_its_lock() {
     let place = Place::new();
-    let mut running =
-        Running::start(&mut place.heirlock(&["run", "--ttl", "3", "a", "--", "sh", "-c", "echo $$ >&2; echo held; read line; exit 6"]));
+    let mut command = place.heirlock(&["run", "--ttl", "3", "a", "--", "sh", "-c", "echo $$ >&2; read line; exit 6"]);
+    let mut running = Running::start(command.stdin(std::process::Stdio::piped()));
     // The command has its own group, whose number is the leader's.
     let leader: i32 = {
         use std::io::{BufRead, BufReader};
@@ -187,7 +187,8 @@ fn a_command_that_a_supervisor_stops_keeps_its_lock() {
         assert_eq!(place.code(&["run", "-n", "a", "true"]), 75);
     }
     rustix::process::kill_process(leader, Signal::CONT).unwrap();
-    // Its stdin is at its end.
+    // Until now its stdin was open, so that it could not end by itself.
+    drop(running.child.stdin.take());
     assert_eq!(running.child.wait().unwrap().code(), Some(6));
 }
 
