@@ -1,16 +1,14 @@
 //! What the cases share: sessions, waiting for a condition, and asserting a bound.
 
-use std::future::{Future, IntoFuture};
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Factory;
 use crate::clock::BootClock;
 use crate::lease::{Acquire, Enter, Key, KeyView, Lease, Locks, Mode, Owner, SessionId, Store, Terms, Token};
 use crate::store::Faulty;
+pub(super) use crate::sync::poll_for;
 
 /// Longer than anything that goes well: a wait that lasts so long has failed.
 pub(super) const FOR_EVER: Duration = Duration::from_secs(60);
@@ -92,31 +90,6 @@ pub(super) fn wait_within(what: &str, limit: Duration, mut condition: impl FnMut
 pub(super) fn assert_within(what: &str, took: Duration, base: Duration, slack: Duration) {
     println!("{what}: {took:.3?} of {:?}", base + slack);
     assert!(took <= base + 2 * slack, "{what} took {took:.3?}: more than {base:?} + 2 x {slack:?}");
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// Polls the future on this thread for so long, and then drops it.
-pub(super) fn poll_for<F: IntoFuture>(future: F, limit: Duration) -> Option<F::Output> {
-    let until = Instant::now() + limit;
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut future = pin!(future.into_future());
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return Some(output);
-        }
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return None;
-        }
-        thread::park_timeout(left);
-    }
 }
 
 /// A first request for a key, for use at the raw store: exclusive, of priority 0, and it may wait.

@@ -3,12 +3,11 @@
 //! It polls the store's futures itself, so it needs no runtime. Requests go out in chunks; each has its own time limit, after which its outcome
 //! is unknown and the ticket is asked about again.
 
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::entry::{Request, Sent};
 use super::key::Key;
@@ -16,6 +15,7 @@ use super::session::{Session, Work};
 use super::ticket::Token;
 use super::verb::{Answer, Beat, Left};
 use crate::clock::Moment;
+use crate::sync::poll_for;
 use crate::{Error, Kind, Result};
 
 /// The most beats in one request.
@@ -77,7 +77,7 @@ impl Wake for Ready {
     fn wake(self: Arc<Self>) {
         // Set before the bell rings: a keeper that is just falling asleep sees one or the other.
         self.flag.store(true, Ordering::Release);
-        self.session.progress();
+        self.session.ring();
     }
 }
 
@@ -221,25 +221,7 @@ impl Keeper {
 
 /// The session's last word, so that the store forgets where its hints went. A store that hangs here is left alone after a moment.
 fn farewell(goodbye: impl Future<Output = Result<()>>) {
-    let mut goodbye = pin!(goodbye);
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let by = Instant::now() + LAST_WORD;
-    loop {
-        match goodbye.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(Ok(())) => return,
-            Poll::Ready(Err(error)) => return tracing::debug!(error = %error.chain(), "the store did not take the session's goodbye"),
-            Poll::Pending if Instant::now() >= by => return,
-            // A wake before this is kept: the thread does not sleep then.
-            Poll::Pending => std::thread::park_timeout(by.saturating_duration_since(Instant::now())),
-        }
-    }
-}
-
-/// Wakes a thread that parks.
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
+    if let Some(Err(error)) = poll_for(goodbye, LAST_WORD) {
+        tracing::debug!(error = %error.chain(), "the store did not take the session's goodbye");
     }
 }

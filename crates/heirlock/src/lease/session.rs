@@ -236,14 +236,10 @@ impl Session {
         Some(answer)
     }
 
-    fn ring(&self) {
+    /// Wakes the keeper: there is something to do, or one of its requests has made progress.
+    pub(crate) fn ring(&self) {
         lock(&self.table).rung = true;
         self.bell.notify_all();
-    }
-
-    /// Wakes the keeper from outside the table: one of its requests has made progress.
-    pub(crate) fn progress(&self) {
-        self.ring();
     }
 
     // The keeper's side.

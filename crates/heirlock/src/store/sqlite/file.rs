@@ -9,10 +9,11 @@ use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use super::schema;
+use crate::sync::lock;
 use crate::{Error, Kind, Result};
 
 /// A file by its device and inode.
@@ -56,7 +57,7 @@ impl Claim {
     /// used; `Storage` where the system fails.
     pub(super) fn of(path: &Path, mode: u32) -> Result<Claim> {
         // Held throughout, so that no thread of this process connects between the look and the claim.
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = lock(&OPEN);
         // A file that comes or goes between two calls is looked at again; a few rounds are enough unless somebody plays.
         for _ in 0..16 {
             let id = match FileId::at(path) {
@@ -88,7 +89,7 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = lock(&OPEN);
         if let Some(count) = open.get_mut(&self.id) {
             *count -= 1;
             if *count == 0 {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use futures_channel::oneshot;
 
 use super::engine::Engine;
+use crate::sync::lock;
 use crate::{Error, Kind, Result};
 
 /// How long either side looks before it sleeps.
@@ -68,7 +69,7 @@ impl Mailbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 
     /// Puts a request in. Answers whether no other waits before it, so that its answer is near.

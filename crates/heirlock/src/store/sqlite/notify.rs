@@ -10,7 +10,7 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use rustix::fs::{Mode, OFlags};
@@ -18,6 +18,7 @@ use rustix::io::Errno;
 
 use super::file::directory_mode;
 use crate::lease::{Key, News, Notice, SessionId, Sink, Told};
+use crate::sync::lock;
 
 /// A line longer than any message is no message.
 const LONGEST_LINE: u64 = rustix::pipe::PIPE_BUF as u64;
@@ -54,7 +55,7 @@ impl Notices {
         if let Some(ear) = self.ears.get(&session)
             && ear.path.exists()
         {
-            *ear.sink.lock().unwrap_or_else(PoisonError::into_inner) = sink;
+            *lock(&ear.sink) = sink;
             return Ok(());
         }
         let ear = Ear::open(&self.directory, self.mode, session, sink, Arc::clone(&self.prefix))?;
@@ -168,7 +169,7 @@ fn listen(pipe: File, sink: &Mutex<Sink>, deaf: &AtomicBool, prefix: &str) {
         }
         if let Some(notice) = parse(&line, prefix) {
             // Not called under the mutex: it may ask for another sink.
-            let sink = Arc::clone(&sink.lock().unwrap_or_else(PoisonError::into_inner));
+            let sink = Arc::clone(&lock(sink));
             sink(notice);
         }
     }
