@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use common::{Place, Running, eventually};
 use rustix::process::Signal;
 
-/// `heirlock ARGS` on a terminal of its own, whose keyboard is stdin and whose screen is stdout.
+/// `heirlock ARGS` on a terminal of its own, whose keyboard is stdin and whose screen is stdout. In the place of the shell that `script` starts:
+/// one that waited beside it (dash does, bash does not) would end by the interrupt and hide our code.
 fn on_terminal(place: &Place, args: &str) -> Command {
     let mut command = Command::new("script");
-    command.args(["-qec", &format!("{} {args}", env!("CARGO_BIN_EXE_heirlock")), "/dev/null"]).env("HEIRLOCK_STORE", place.store());
+    command.args(["-qec", &format!("exec {} {args}", env!("CARGO_BIN_EXE_heirlock")), "/dev/null"]).env("HEIRLOCK_STORE", place.store());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
