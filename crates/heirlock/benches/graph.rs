@@ -1,31 +1,87 @@
 //! What the wait-for graph costs: a hop of a chain, a re-key in a queue, a contended hand-over.
-#![allow(missing_docs)]
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "common/by.rs"]
+mod by;
+mod common;
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use by::By;
+use common::{Figure, Report, median};
 use heirlock::local::graph::{Acquired, Effects, Graph, Kind, LockKey, LockSpec, Mode, Request, WorkerKey, WorkerSpec};
 
 const ROUNDS: usize = 11;
 
 fn main() {
-    for length in [100, 1_000, 10_000] {
-        let (rise, fall) = chain(length);
-        println!("chain of {length:>6}: {rise:>6.1} ns a hop up, {fall:>6.1} ns down");
-    }
-    for waiters in [1_000, 100_000] {
-        println!("queue of {waiters:>6}: {:>6.0} ns a re-key, {:>6.0} ns to leave and come again", rekey(waiters), again(waiters));
-    }
-    println!("two who take turns: {:>6.0} ns for wait, hand-over and take", turns());
+    let mut report = Report::new("graph");
+    chains(&mut report);
+    queues(&mut report);
+    let each = turns();
+    report.add(Figure {
+        what: "two who take turns: wait, hand-over and take".into(),
+        ours: format!("{each:.0} ns"),
+        peer: "-".into(),
+        measured: each,
+        aim: None,
+        unit: " ns",
+    });
+    report.finish();
 }
 
-/// The median of some runs, in ns for one of so many.
-fn median(times: usize, mut run: impl FnMut() -> Duration) -> f64 {
-    let mut runs: Vec<Duration> = (0..ROUNDS).map(|_| run()).collect();
-    runs.sort();
-    let count = u32::try_from(times).unwrap();
-    runs[ROUNDS / 2].as_secs_f64() * 1e9 / f64::from(count)
+/// What a change of priority at the end of a chain costs for each hop that it travels, up and down.
+fn chains(report: &mut Report) {
+    for length in [100, 1_000, 10_000] {
+        let (rise, fall) = chain(length);
+        for (way, each) in [("up", rise), ("down", fall)] {
+            report.add(Figure {
+                what: format!("inheritance along a chain of {length}: a hop {way}"),
+                ours: format!("{each:.1} ns"),
+                peer: "-".into(),
+                measured: each,
+                aim: Some(150.0),
+                unit: " ns",
+            });
+        }
+    }
+}
+
+/// What a queue costs that is long, beside one that is a hundredth of it.
+fn queues(report: &mut Report) {
+    const LONG: usize = 100_000;
+    const SHORT: usize = 1_000;
+    for (what, work) in [("enqueue + cancel", again as fn(&mut Queue)), ("re-key", rekey)] {
+        let (mut long, mut short) = (queue(LONG), queue(SHORT));
+        let (mut of_long, mut of_short, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+        // The first round warms up.
+        for round in 0..=ROUNDS {
+            let (a, b) = (each(&mut long, work), each(&mut short, work));
+            if round > 0 {
+                of_long.push(a);
+                of_short.push(b);
+                ratios.push(a / b);
+            }
+        }
+        report.add(Figure {
+            what: format!("{what} among 100,000 waiters; among 1,000"),
+            ours: format!("{:.0} ns", median(&mut of_long)),
+            peer: format!("{:.0} ns", median(&mut of_short)),
+            measured: median(&mut ratios),
+            aim: Some(3.0),
+            unit: "x",
+        });
+    }
+}
+
+/// Nanoseconds for one of many.
+fn each(queue: &mut Queue, work: fn(&mut Queue)) -> f64 {
+    const TIMES: u64 = 20_000;
+    By::Thread.time(TIMES, || (0..TIMES).for_each(|_| work(queue)))
+}
+
+fn nanos(took: Duration, times: usize) -> f64 {
+    took.as_secs_f64() * 1e9 / f64::from(u32::try_from(times).unwrap())
 }
 
 fn worker(graph: &mut Graph, base: i32) -> WorkerKey {
@@ -59,13 +115,12 @@ fn chain(length: usize) -> (f64, f64) {
         assert_eq!(effects.changed.len(), length + 1);
         took
     };
-    let mut falls = Vec::new();
-    let rise = median(length, || {
-        let rise = run(50);
-        falls.push(run(1));
-        rise
-    });
-    (rise, median(length, || falls.pop().unwrap()))
+    let (mut rises, mut falls) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        rises.push(nanos(run(50), length));
+        falls.push(nanos(run(1), length));
+    }
+    (median(&mut rises), median(&mut falls))
 }
 
 struct Queue {
@@ -73,6 +128,8 @@ struct Queue {
     effects: Effects,
     workers: Vec<WorkerKey>,
     lock: LockKey,
+    /// How often something was done to it: each time to another waiter.
+    at: usize,
 }
 
 fn queue(waiters: usize) -> Queue {
@@ -84,7 +141,7 @@ fn queue(waiters: usize) -> Queue {
     for worker in &workers {
         acquire(&mut graph, *worker, lock, &mut effects);
     }
-    Queue { graph, effects, workers, lock }
+    Queue { graph, effects, workers, lock, at: 0 }
 }
 
 /// Something that jumps about.
@@ -92,54 +149,40 @@ fn priority(at: usize) -> i32 {
     i32::try_from(at.wrapping_mul(7_919) % 100_003).unwrap()
 }
 
-fn rekey(waiters: usize) -> f64 {
-    const TIMES: usize = 20_000;
-    let Queue { mut graph, mut effects, workers, .. } = queue(waiters);
-    let mut at = 0;
-    median(TIMES, || {
-        let start = Instant::now();
-        for _ in 0..TIMES {
-            at += 1;
-            effects.clear();
-            graph.set_base(workers[at * 31 % waiters], priority(at * 17), &mut effects);
-        }
-        start.elapsed()
-    })
+fn rekey(queue: &mut Queue) {
+    let Queue { graph, effects, workers, at, .. } = queue;
+    *at += 1;
+    effects.clear();
+    graph.set_base(workers[*at * 31 % workers.len()], priority(*at * 17), effects);
 }
 
-fn again(waiters: usize) -> f64 {
-    const TIMES: usize = 20_000;
-    let Queue { mut graph, mut effects, workers, lock } = queue(waiters);
-    let mut at = 0;
-    median(TIMES, || {
-        let start = Instant::now();
-        for _ in 0..TIMES {
-            at += 1;
-            let worker = workers[at * 31 % waiters];
-            let wait = graph.pending(worker)[0];
-            effects.clear();
-            graph.cancel(wait, &mut effects);
-            black_box(acquire(&mut graph, worker, lock, &mut effects));
-        }
-        start.elapsed()
-    })
+fn again(queue: &mut Queue) {
+    let Queue { graph, effects, workers, lock, at } = queue;
+    *at += 1;
+    let worker = workers[*at * 31 % workers.len()];
+    let wait = graph.pending(worker)[0];
+    effects.clear();
+    graph.cancel(wait, effects);
+    black_box(acquire(graph, worker, *lock, effects));
 }
 
 fn turns() -> f64 {
-    const TIMES: usize = 100_000;
+    const TIMES: u64 = 100_000;
     let (mut graph, mut effects) = (Graph::default(), Effects::default());
     let lock = graph.add_lock(LockSpec::new(Kind::Mutex));
     let (mut one, mut other) = (worker(&mut graph, 1), worker(&mut graph, 2));
     acquire(&mut graph, one, lock, &mut effects);
-    median(TIMES, || {
-        let start = Instant::now();
-        for _ in 0..TIMES {
-            let Acquired::Queued(wait) = acquire(&mut graph, other, lock, &mut effects) else { panic!() };
-            effects.clear();
-            graph.release(one, lock, &mut effects);
-            graph.take(wait, &mut effects);
-            std::mem::swap(&mut one, &mut other);
-        }
-        start.elapsed()
-    })
+    let mut run = || {
+        By::Thread.time(TIMES, || {
+            for _ in 0..TIMES {
+                let Acquired::Queued(wait) = acquire(&mut graph, other, lock, &mut effects) else { panic!() };
+                effects.clear();
+                graph.release(one, lock, &mut effects);
+                graph.take(wait, &mut effects);
+                std::mem::swap(&mut one, &mut other);
+            }
+        })
+    };
+    let mut runs: Vec<f64> = (0..ROUNDS).map(|_| run()).collect();
+    median(&mut runs)
 }

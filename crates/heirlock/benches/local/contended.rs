@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use tokio::runtime::Runtime;
 
+use crate::by::By;
 use crate::common::Report;
-use crate::compare::{By, Peer, compare, runtime};
+use crate::compare::{Peer, compare, runtime};
 use crate::locks::{AsyncLock, Blocking, Lock, Ours, Tokio};
 
 /// Locks and unlocks of all tasks together; all numbers of tasks divide it.

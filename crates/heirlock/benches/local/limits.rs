@@ -8,8 +8,9 @@ use heirlock::Worker;
 use heirlock::local::{Domain, Mutex};
 use tokio::runtime::Runtime;
 
+use crate::by::By;
 use crate::common::Report;
-use crate::compare::{By, Peer, alone, compare, runtime};
+use crate::compare::{Peer, alone, compare, runtime};
 use crate::contended::tasks;
 use crate::locks::{Lock, Ours, Tokio, pass_on};
 
@@ -64,7 +65,9 @@ fn waits_a_second(threads: u32) -> f64 {
             .collect();
         start.wait();
         let began = Instant::now();
-        running.into_iter().for_each(|thread| thread.join().unwrap());
+        for thread in running {
+            thread.join().unwrap();
+        }
         began.elapsed()
     });
     f64::from(threads * EACH) / took.as_secs_f64()

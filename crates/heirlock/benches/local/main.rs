@@ -3,6 +3,8 @@
 //! `cargo bench --bench local -- WORD...` measures only the groups whose names contain one of the words, and writes no files.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "../common/by.rs"]
+mod by;
 #[path = "../common/mod.rs"]
 mod common;
 
@@ -17,11 +19,13 @@ mod waits;
 
 use common::Report;
 
-const GROUPS: [(&str, fn(&mut Report)); 9] = [
+type Group = (&'static str, fn(&mut Report));
+
+const GROUPS: [Group; 9] = [
     ("uncontended", uncontended::mutex),
     ("reentrant", uncontended::reentrant),
     ("deadline", uncontended::deadline),
-    ("contended", contended::yielding),
+    ("yielding", contended::yielding),
     ("ready", contended::ready),
     ("independent", limits::independent),
     ("limit", limits::domain),

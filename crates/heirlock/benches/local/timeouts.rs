@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 
+use crate::by::By;
 use crate::common::Report;
-use crate::compare::{By, Peer, compare, runtime};
+use crate::compare::{Peer, compare, runtime};
 use crate::contended::tasks;
 
 const WAITS: u64 = 10_000;

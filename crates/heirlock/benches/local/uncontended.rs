@@ -9,8 +9,9 @@ use parking_lot::ReentrantMutex;
 use pollster::block_on;
 use tokio::time::timeout;
 
+use crate::by::By;
 use crate::common::Report;
-use crate::compare::{By, Peer, compare, runtime};
+use crate::compare::{Peer, compare, runtime};
 use crate::locks::{AsyncLock, Blocking, Lock, Ours, Tokio};
 
 const TIMES: u64 = 1_000_000;
