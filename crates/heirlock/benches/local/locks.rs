@@ -75,7 +75,7 @@ pub(crate) fn pass_on<F: Future>(first: F, second: F) {
     drop(poll(second).expect("it has passed on"));
 }
 
-fn poll<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
+pub(crate) fn poll<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
     match future.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Some(output),
         Poll::Pending => None,

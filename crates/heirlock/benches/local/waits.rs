@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::common::{Figure, Report};
 use crate::counting::allocations;
-use crate::locks::{AsyncLock, Lock, Ours, Tokio, pass_on};
+use crate::locks::{AsyncLock, Lock, Ours, Tokio, pass_on, poll};
 
 pub(crate) fn waits(report: &mut Report) {
     sizes(report);
@@ -13,12 +13,22 @@ pub(crate) fn waits(report: &mut Report) {
         allocated(report, "allocations a wait", ours, format!("{name} {theirs}"));
     }
     let lock = Ours::new();
-    let timed = a_wait(|| {
-        let [first, second] = [(); 2].map(|()| lock.0.lock().timeout(Duration::from_secs(5)));
-        pass_on(first, second);
-    });
+    let acquire = || lock.0.lock().timeout(Duration::from_secs(5));
+    let timed = a_wait(|| pass_on(acquire(), acquire()));
     allocated(report, "allocations a wait with a timeout", timed, "-".into());
+    let _guard = lock.0.try_lock().unwrap();
+    let mut crowd: Vec<_> = (0..CROWD).map(|_| Box::pin(acquire())).collect();
+    let mut at = 0;
+    let timed = a_wait(|| {
+        at += 1;
+        let mut wait = crowd[at * 31 % CROWD].as_mut();
+        wait.set(acquire());
+        assert!(poll(wait).is_none(), "it is held");
+    });
+    allocated(report, &format!("allocations a wait with a timeout, among {CROWD}"), timed, "-".into());
 }
+
+const CROWD: usize = 1_000;
 
 fn sizes(report: &mut Report) {
     let (ours, tokio, other) = (Ours::new(), Tokio::new(), AsyncLock::new());
