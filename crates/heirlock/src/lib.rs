@@ -44,4 +44,4 @@ pub use error::{Error, Kind, Result};
 pub use lease::{Lease, Locks, LostReason, Released};
 #[cfg(feature = "tokio")]
 pub use worker::spawn;
-pub use worker::{Run, Worker, WorkerId};
+pub use worker::{Run, WeakWorker, Worker, WorkerId};

@@ -1,11 +1,17 @@
 //! What a domain keeps under its one mutex: the graph, and who is behind its ids.
 
+mod wakes;
+mod watch;
+mod words;
+
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::graph::{Acquired, Cycle, Effects, Graph, Left, LockKey, Mode, On, Step, WaitKey, WorkerKey, WorkerSpec};
+pub(super) use wakes::Wakes;
+
+use self::watch::Watch;
+use super::graph::{Acquired, Effects, Graph, LockKey, Mode, Request, WaitKey, WorkerKey, WorkerSpec};
 use super::hash::IdMap;
 use super::identity::Owner;
 use crate::clock::{Clock, Moment};
@@ -47,15 +53,6 @@ struct Waiter {
     untaken: Option<Moment>,
 }
 
-/// The watch over grants that nobody takes. It is set by a grant and looks at least once each half `stall_time` while there are any, so that a
-/// hand-over reads no clock, and rings for the timer once in that time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Watch {
-    Off,
-    Asked,
-    Next(Moment),
-}
-
 /// What has become of a wait.
 #[derive(Debug)]
 pub(super) enum Fate {
@@ -66,35 +63,6 @@ pub(super) enum Fate {
     TimedOut,
     /// It would never have ended: the cycle, in words.
     Deadlock(String),
-}
-
-/// Wakers to be called when the mutex has been released: a waker is foreign code, which may come back here.
-#[derive(Default)]
-pub(super) struct Wakes {
-    /// Most events wake one, and that one costs no allocation.
-    first: Option<Waker>,
-    more: Vec<Waker>,
-}
-
-impl Wakes {
-    fn push(&mut self, waker: Option<Waker>) {
-        match waker {
-            Some(waker) if self.first.is_none() => self.first = Some(waker),
-            Some(waker) => self.more.push(waker),
-            None => {}
-        }
-    }
-}
-
-impl Drop for Wakes {
-    /// Here rather than in a method, so that the rest is woken although one waker panics.
-    fn drop(&mut self) {
-        while let Some(waker) = self.first.take().or_else(|| self.more.pop()) {
-            let mut rest = Wakes { first: None, more: std::mem::take(&mut self.more) };
-            waker.wake();
-            self.more = std::mem::take(&mut rest.more);
-        }
-    }
 }
 
 impl Core {
@@ -204,7 +172,7 @@ impl Core {
             self.stalled.remove(&lock);
             self.graph.take(wait, &mut self.effects);
         } else if matches!(fate, Fate::Queued) {
-            let taken = self.graph.try_acquire(waiter.worker, lock, Mode::Exclusive, &mut self.effects);
+            let taken = self.graph.try_acquire(&Request::new(waiter.worker, lock, Mode::Exclusive), &mut self.effects);
             if !matches!(taken, Some(Acquired::Held(_))) {
                 std::mem::swap(&mut waiter.waker, waker);
                 return Fate::Queued;
@@ -228,62 +196,6 @@ impl Core {
         self.graph.cancel(wait, &mut self.effects);
         self.leaving.push(waiter.worker);
         waiter.waker
-    }
-
-    /// Ends the waits whose time is over, and looks for grants that nobody takes. When to come again; `None` if there is no need, and the timer
-    /// forgets the domain.
-    pub(super) fn expire(&mut self, now: Moment, wakes: &mut Wakes) -> Option<Moment> {
-        while let Some((moment, wait)) = self.deadlines.first().copied().filter(|(moment, _)| *moment <= now) {
-            self.deadlines.remove(&(moment, wait));
-            // One that was granted before this has its lock: whoever came first under this mutex decides.
-            if self.graph.expire(wait, &mut self.effects) == Left::Queued {
-                self.effects.expired.push(wait);
-            }
-        }
-        self.look_round(now, wakes);
-        let watch = if let Watch::Next(moment) = self.watch { Some(moment) } else { None };
-        let next = [watch, self.deadlines.first().map(|(moment, _)| *moment)].into_iter().flatten().min();
-        self.timed = next.is_some();
-        next
-    }
-
-    /// Notes since when grants have not been taken. Of one that is older than `stall_time` all who wait behind it are told, as who is first of
-    /// them may not be polled any more either; what they do, they do with the lock at hand.
-    fn look_round(&mut self, now: Moment, wakes: &mut Wakes) {
-        let asked = match self.watch {
-            Watch::Off => return,
-            Watch::Asked => true,
-            Watch::Next(moment) if moment > now => return,
-            Watch::Next(_) => false,
-        };
-        // Once asked it stays for a while, or each hand-over would ask anew.
-        let half = now + self.stall_time / 2;
-        let mut next = asked.then_some(half);
-        let mut stalled = Vec::new();
-        for (wait, waiter) in self.waiters.iter_mut().filter(|(_, waiter)| matches!(waiter.fate, Fate::Granted)) {
-            let over = *waiter.untaken.get_or_insert(now) + self.stall_time;
-            next = [next, Some(half), (over > now).then_some(over)].into_iter().flatten().min();
-            if over <= now {
-                stalled.push(*wait);
-            }
-        }
-        for wait in stalled {
-            let Some(lock) = self.graph.wait(wait).map(|view| view.lock) else { continue };
-            self.stalled.insert(lock, wait);
-            for behind in self.graph.queue(lock) {
-                wakes.push(self.waiters.get_mut(&behind).and_then(|waiter| waiter.waker.take()));
-            }
-        }
-        self.watch = next.map_or(Watch::Off, Watch::Next);
-    }
-
-    /// Takes the lock's grant away from who has not taken it for too long. Whether that was so.
-    pub(super) fn take_over(&mut self, lock: LockKey) -> bool {
-        if self.stalled.is_empty() {
-            return false;
-        }
-        let Some(wait) = self.stalled.remove(&lock) else { return false };
-        self.graph.take_over(wait, &mut self.effects).is_some()
     }
 
     /// The end of every event: whom it concerns is told, and whoever has nothing left here goes.
@@ -310,12 +222,20 @@ impl Core {
                 self.deadlines.retain(|(_, other)| *other != wait);
             }
         }
+        for worker in effects.changed.drain(..) {
+            if let Some(Owner::Worker(worker)) = self.parties.get(&worker)
+                && worker.is_listened_to()
+            {
+                wakes.tell_change(worker);
+            }
+        }
         while let Some(worker) = self.leaving.pop() {
             if self.graph.is_idle(worker) {
                 self.graph.remove_worker(worker, &mut effects);
                 if let Some(owner) = self.parties.remove(&worker) {
                     self.by_number.remove(&owner.number());
                     self.leaving.extend(owner.parent().and_then(|parent| self.worker(parent.id().get())));
+                    wakes.bury(owner);
                 }
             }
         }
@@ -336,43 +256,6 @@ impl Core {
         }
         waiter.fate = fate;
         wakes.push(waiter.waker.take());
-    }
-
-    /// The cycle in words.
-    pub(super) fn describe(&self, cycle: &Cycle) -> String {
-        if let [Step { worker, on: On::Lock { lock, .. } }] = cycle.as_slice() {
-            let mut text = format!("deadlock: {} waits for {}, which it holds itself", self.name(*worker), self.lock_name(*lock));
-            if let Some(Owner::Worker(_)) = self.parties.get(worker) {
-                text.push_str("; if that is another arm of join! or select!, give each arm a fork of the worker: worker.fork(\"arm\")");
-            }
-            return text;
-        }
-        let mut text = String::from("deadlock: ");
-        for (at, step) in cycle.iter().enumerate() {
-            let next = cycle.get(at + 1).unwrap_or(&cycle[0]);
-            if at > 0 {
-                text.push_str(", which ");
-            } else {
-                text.push_str(&self.name(step.worker));
-                text.push(' ');
-            }
-            let _ = match step.on {
-                On::Lock { lock, .. } => write!(text, "waits for {}, held by {}", self.lock_name(lock), self.name(next.worker)),
-                On::Fork => write!(text, "waits for its fork {}", self.name(next.worker)),
-            };
-        }
-        text
-    }
-
-    fn name(&self, worker: WorkerKey) -> String {
-        self.parties.get(&worker).map_or_else(|| format!("worker {}", worker.get()), ToString::to_string)
-    }
-
-    fn lock_name(&self, lock: LockKey) -> String {
-        match self.locks.get(&lock).copied().flatten() {
-            Some(name) => format!("lock {name:?}"),
-            None => format!("lock #{}", lock.get()),
-        }
     }
 
     /// How many records of what comes and goes there are.
