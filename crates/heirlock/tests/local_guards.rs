@@ -138,6 +138,12 @@ macro_rules! poison {
     ($name:ident, $lock:ident) => {
         #[test]
         fn $name() {
+            struct Last;
+            impl Drop for Last {
+                fn drop(&mut self) {
+                    drop(LOCK.lock_blocking().unwrap());
+                }
+            }
             static LOCK: $lock<u8> = $lock::named("state", 1).poisoning();
             let culprit = worker("culprit", 0);
             let line = line!();
@@ -175,12 +181,6 @@ macro_rules! poison {
             LOCK.clear_poison();
             // Finished work does not, nor does what is taken and given back while a thread is panicking already.
             assert_eq!(pollster::block_on(LOCK.with(async |value| *value)).unwrap(), 1);
-            struct Last;
-            impl Drop for Last {
-                fn drop(&mut self) {
-                    drop(LOCK.lock_blocking().unwrap());
-                }
-            }
             assert!(
                 catch_unwind(|| {
                     let _last = Last;

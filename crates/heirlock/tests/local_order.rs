@@ -38,9 +38,9 @@ fn case_p18_starvation_bound() {
         let mut waits = vec![(usize::MAX, Hand::by(&patient, lock.lock()).waiting())];
         let busy: Vec<Worker> = (0..20).map(|_| worker("busy", 10)).collect();
         waits.push((0, Hand::by(&busy[0], lock.lock()).waiting()));
-        for name in 1..20 {
+        for (name, worker) in busy.iter().enumerate().skip(1) {
             // The stream never ends: the next one waits before this one is served.
-            waits.push((name, Hand::by(&busy[name], lock.lock()).waiting()));
+            waits.push((name, Hand::by(worker, lock.lock()).waiting()));
             drop(guard);
             let (next, taken) = served(&mut waits);
             guard = taken;
