@@ -4,16 +4,17 @@ mod wakes;
 mod watch;
 mod words;
 
-use std::collections::BTreeSet;
 use std::task::Waker;
 use std::time::Duration;
 
 pub(super) use wakes::Wakes;
 
 use self::watch::Watch;
+use super::graph::heap::Heap;
 use super::graph::{Acquired, Effects, Graph, LockKey, Mode, Request, WaitKey, WorkerKey, WorkerSpec};
 use super::hash::IdMap;
 use super::identity::Owner;
+use super::slots::{Slots, slot};
 use crate::clock::{Clock, Moment};
 
 pub(super) struct Core {
@@ -21,14 +22,18 @@ pub(super) struct Core {
     /// What the running event has done so far; empty between events.
     pub(super) effects: Effects,
     /// Who takes part now: whoever holds or waits by the graph's account.
-    parties: IdMap<WorkerKey, Owner>,
+    parties: Slots<WorkerKey, Owner>,
     by_number: IdMap<u64, WorkerKey>,
     /// The names of the locks that were ever contended.
-    locks: IdMap<LockKey, Option<&'static str>>,
-    /// What futures wait, or have yet to be told how it ended. A future that is leaked after its end leaks this, too.
-    waiters: IdMap<WaitKey, Waiter>,
+    locks: Slots<LockKey, Option<&'static str>>,
+    /// The futures that wait, or have yet to notice that they need not.
+    waiters: Slots<WaitKey, Waiter>,
+    /// Those whose wait has just ended, and whose slot another has taken before they are told: empty between events.
+    replaced: IdMap<WaitKey, Waiter>,
+    /// What has become of waits that the graph knows no more, for their futures to be told. One that is leaked leaks this, too.
+    ended: IdMap<WaitKey, (WorkerKey, Fate)>,
     /// When which wait expires.
-    deadlines: BTreeSet<(Moment, WaitKey)>,
+    deadlines: Heap<Moment>,
     /// Whether the timer thread has this domain on its list.
     timed: bool,
     /// Whether the running event has made something due earlier than the timer knows.
@@ -48,7 +53,9 @@ struct Waiter {
     /// Taken when it is woken.
     waker: Option<Waker>,
     expires: Option<Moment>,
-    fate: Fate,
+    /// Where it is among the deadlines.
+    place: usize,
+    granted: bool,
     /// When the watch first saw it granted and not taken.
     untaken: Option<Moment>,
 }
@@ -70,11 +77,13 @@ impl Core {
         Core {
             graph,
             effects: Effects::default(),
-            parties: IdMap::default(),
+            parties: Slots::new(),
             by_number: IdMap::default(),
-            locks: IdMap::default(),
-            waiters: IdMap::default(),
-            deadlines: BTreeSet::new(),
+            locks: Slots::new(),
+            waiters: Slots::new(),
+            replaced: IdMap::default(),
+            ended: IdMap::default(),
+            deadlines: Heap::new(),
             timed: false,
             ring: false,
             watch: Watch::Off,
@@ -147,10 +156,26 @@ impl Core {
 
     /// A future waits.
     pub(super) fn wait(&mut self, wait: WaitKey, worker: WorkerKey, waker: Waker, expires: Option<Moment>) {
-        self.waiters.insert(wait, Waiter { worker, waker: Some(waker), expires, fate: Fate::Queued, untaken: None });
+        if let Some(other) = self.waiters.at(slot(wait)).map(|(other, _)| other) {
+            self.undue(other);
+            self.replaced.extend(self.waiters.remove(&other).map(|waiter| (other, waiter)));
+        }
+        self.waiters.insert(wait, Waiter { worker, waker: Some(waker), expires, place: 0, granted: false, untaken: None });
         if let Some(moment) = expires {
-            self.deadlines.insert((moment, wait));
-            self.ring |= !self.timed || self.deadlines.first() == Some(&(moment, wait));
+            let Core { deadlines, waiters, .. } = self;
+            deadlines.insert(moment, slot(wait), |slot, place| moved(waiters, slot, place));
+            self.ring |= !self.timed || self.deadlines.first() == Some((moment, slot(wait)));
+        }
+    }
+
+    /// The wait has a deadline no more.
+    fn undue(&mut self, wait: WaitKey) {
+        let Core { deadlines, waiters, .. } = self;
+        if let Some(waiter) = waiters.get_mut(&wait)
+            && waiter.expires.take().is_some()
+        {
+            let place = waiter.place;
+            deadlines.remove(place, |slot, place| moved(waiters, slot, place));
         }
     }
 
@@ -165,13 +190,15 @@ impl Core {
     /// A grant belongs to the worker: if another of its futures was granted the lock and has not been polled since, this one has it.
     pub(super) fn look(&mut self, wait: WaitKey, lock: LockKey, waker: &mut Option<Waker>) -> Fate {
         let Some(waiter) = self.waiters.get_mut(&wait) else {
-            unreachable!("a wait is forgotten only when its fate was told or its lock has gone")
+            let Some((_, fate)) = self.ended.remove(&wait) else {
+                unreachable!("a wait is forgotten only when its fate was told or its lock has gone")
+            };
+            return fate;
         };
-        let fate = std::mem::replace(&mut waiter.fate, Fate::Queued);
-        if matches!(fate, Fate::Granted) {
+        if waiter.granted {
             self.stalled.remove(&lock);
             self.graph.take(wait, &mut self.effects);
-        } else if matches!(fate, Fate::Queued) {
+        } else {
             let taken = self.graph.try_acquire(&Request::new(waiter.worker, lock, Mode::Exclusive), &mut self.effects);
             if !matches!(taken, Some(Acquired::Held(_))) {
                 std::mem::swap(&mut waiter.waker, waker);
@@ -179,20 +206,19 @@ impl Core {
             }
         }
         // The wait has left the queue, whichever of both it was.
-        let waiter = self.waiters.remove(&wait);
-        if let Some(moment) = waiter.as_ref().and_then(|waiter| waiter.expires) {
-            self.deadlines.remove(&(moment, wait));
-        }
-        *waker = waiter.and_then(|waiter| waiter.waker);
-        if matches!(fate, Fate::Queued) { Fate::Granted } else { fate }
+        self.undue(wait);
+        *waker = self.waiters.remove(&wait).and_then(|waiter| waiter.waker);
+        Fate::Granted
     }
 
     /// The future is dropped. The waker comes out, to be dropped elsewhere.
     pub(super) fn cancel(&mut self, wait: WaitKey) -> Option<Waker> {
-        let waiter = self.waiters.remove(&wait)?;
-        if let Some(moment) = waiter.expires {
-            self.deadlines.remove(&(moment, wait));
-        }
+        self.undue(wait);
+        let Some(waiter) = self.waiters.remove(&wait) else {
+            let (worker, _) = self.ended.remove(&wait)?;
+            self.leaving.push(worker);
+            return None;
+        };
         self.graph.cancel(wait, &mut self.effects);
         self.leaving.push(waiter.worker);
         waiter.waker
@@ -216,10 +242,10 @@ impl Core {
         }
         for wait in effects.removed.drain(..) {
             // Its lock has gone, so its future was leaked: nobody will ask.
-            if let Some(waiter) = self.waiters.remove(&wait) {
+            self.undue(wait);
+            if let Some(waiter) = self.waiters.remove(&wait).or_else(|| self.replaced.remove(&wait)) {
                 self.leaving.push(waiter.worker);
                 wakes.push(waiter.waker);
-                self.deadlines.retain(|(_, other)| *other != wait);
             }
         }
         for worker in effects.changed.drain(..) {
@@ -244,24 +270,33 @@ impl Core {
     }
 
     fn tell(&mut self, wait: WaitKey, fate: Fate, wakes: &mut Wakes) {
-        let Some(waiter) = self.waiters.get_mut(&wait) else { return };
-        if let Some(moment) = waiter.expires.take() {
-            self.deadlines.remove(&(moment, wait));
-        }
+        self.undue(wait);
         if !matches!(fate, Fate::Granted) {
+            let Some(waiter) = self.waiters.remove(&wait).or_else(|| self.replaced.remove(&wait)) else { return };
+            wakes.push(waiter.waker);
             self.leaving.push(waiter.worker);
-        } else if self.watch == Watch::Off {
-            self.watch = Watch::Asked;
-            self.ring = true;
+            self.ended.insert(wait, (waiter.worker, fate));
+        } else if let Some(waiter) = self.waiters.get_mut(&wait) {
+            waiter.granted = true;
+            wakes.push(waiter.waker.take());
+            if self.watch == Watch::Off {
+                self.watch = Watch::Asked;
+                self.ring = true;
+            }
         }
-        waiter.fate = fate;
-        wakes.push(waiter.waker.take());
     }
 
     /// How many records of what comes and goes there are.
     pub(super) fn records(&self) -> [usize; 7] {
         let counts = self.graph.counts();
-        let Core { parties, by_number, waiters, deadlines, .. } = self;
-        [parties.len(), by_number.len(), waiters.len(), deadlines.len(), counts.workers, counts.waits, counts.holds]
+        let Core { parties, by_number, waiters, ended, deadlines, .. } = self;
+        [parties.len(), by_number.len(), waiters.len() + ended.len(), deadlines.len(), counts.workers, counts.waits, counts.holds]
+    }
+}
+
+/// A deadline is at another place.
+fn moved(waiters: &mut Slots<WaitKey, Waiter>, slot: u32, place: usize) {
+    if let Some((_, waiter)) = waiters.at(slot) {
+        waiter.place = place;
     }
 }

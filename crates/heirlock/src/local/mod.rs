@@ -16,6 +16,7 @@ mod owned;
 mod poison;
 mod raw;
 mod rlock;
+mod slots;
 mod timer;
 mod wait;
 

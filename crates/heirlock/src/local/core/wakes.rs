@@ -1,5 +1,6 @@
 //! Whom an event concerns.
 
+use std::collections::VecDeque;
 use std::task::Waker;
 
 use crate::Worker;
@@ -10,7 +11,7 @@ use crate::local::identity::Owner;
 pub(in crate::local) struct Wakes {
     /// Most events wake one, and that one costs no allocation.
     first: Option<Waker>,
-    more: Vec<Waker>,
+    more: VecDeque<Waker>,
     /// Workers whose effective priority was changed, as far as anybody wants to know.
     changed: Vec<Worker>,
     /// Workers that leave the domain, and may be dropped with hooks: the last handle to each may be here.
@@ -21,7 +22,7 @@ impl Wakes {
     pub(super) fn push(&mut self, waker: Option<Waker>) {
         match waker {
             Some(waker) if self.first.is_none() => self.first = Some(waker),
-            Some(waker) => self.more.push(waker),
+            Some(waker) => self.more.push_back(waker),
             None => {}
         }
     }
@@ -48,7 +49,7 @@ impl Drop for Wakes {
             worker.tell_change();
             std::mem::swap(self, &mut rest);
         }
-        while let Some(waker) = self.first.take().or_else(|| self.more.pop()) {
+        while let Some(waker) = self.first.take().or_else(|| self.more.pop_front()) {
             let mut rest = std::mem::take(self);
             waker.wake();
             std::mem::swap(self, &mut rest);

@@ -1,6 +1,6 @@
 //! What is due: deadlines, and grants that nobody takes.
 
-use super::{Core, Fate, Wakes};
+use super::{Core, Wakes};
 use crate::clock::Moment;
 use crate::local::graph::{Left, LockKey};
 
@@ -17,8 +17,9 @@ impl Core {
     /// Ends the waits whose time is over, and looks for grants that nobody takes. When to come again; `None` if there is no need, and the timer
     /// forgets the domain.
     pub(in crate::local) fn expire(&mut self, now: Moment, wakes: &mut Wakes) -> Option<Moment> {
-        while let Some((moment, wait)) = self.deadlines.first().copied().filter(|(moment, _)| *moment <= now) {
-            self.deadlines.remove(&(moment, wait));
+        while let Some((_, slot)) = self.deadlines.first().filter(|(moment, _)| *moment <= now) {
+            let Some(wait) = self.waiters.at(slot).map(|(wait, _)| wait) else { unreachable!("who has a deadline waits") };
+            self.undue(wait);
             // One that was granted before this has its lock: whoever came first under this mutex decides.
             if self.graph.expire(wait, &mut self.effects) == Left::Queued {
                 self.effects.expired.push(wait);
@@ -26,7 +27,7 @@ impl Core {
         }
         self.look_round(now, wakes);
         let watch = if let Watch::Next(moment) = self.watch { Some(moment) } else { None };
-        let next = [watch, self.deadlines.first().map(|(moment, _)| *moment)].into_iter().flatten().min();
+        let next = [watch, self.deadlines.first().map(|(moment, _)| moment)].into_iter().flatten().min();
         self.timed = next.is_some();
         next
     }
@@ -44,11 +45,11 @@ impl Core {
         let half = now + self.stall_time / 2;
         let mut next = asked.then_some(half);
         let mut stalled = Vec::new();
-        for (wait, waiter) in self.waiters.iter_mut().filter(|(_, waiter)| matches!(waiter.fate, Fate::Granted)) {
+        for (wait, waiter) in self.waiters.iter_mut().filter(|(_, waiter)| waiter.granted) {
             let over = *waiter.untaken.get_or_insert(now) + self.stall_time;
             next = [next, Some(half), (over > now).then_some(over)].into_iter().flatten().min();
             if over <= now {
-                stalled.push(*wait);
+                stalled.push(wait);
             }
         }
         for wait in stalled {

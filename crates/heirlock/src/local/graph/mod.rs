@@ -28,7 +28,7 @@ mod edges;
 mod effects;
 mod events;
 mod grant;
-mod heap;
+pub(super) mod heap;
 mod propagate;
 mod queue;
 mod records;
