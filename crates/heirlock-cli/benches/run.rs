@@ -38,7 +38,7 @@ fn main() {
         ours: format!("{a:.2} ms"),
         peer: format!("{b:.2} ms"),
         measured: a - b,
-        aim: 6.0,
+        aim: Some(6.0),
         unit: " ms",
     });
     #[allow(clippy::cast_precision_loss)]
@@ -48,7 +48,7 @@ fn main() {
         ours: format!("{size:.2} MB"),
         peer: "-".into(),
         measured: size,
-        aim: 12.0,
+        aim: Some(12.0),
         unit: " MB",
     });
     report.finish();

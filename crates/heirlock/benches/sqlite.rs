@@ -68,7 +68,7 @@ fn cycle(report: &mut Report) {
         ours: format!("{:.1} us", median(&mut ours)),
         peer: format!("{:.1} us", median(&mut theirs)),
         measured: median(&mut ratios),
-        aim: 1.5,
+        aim: Some(1.5),
         unit: "x",
     });
 }
@@ -116,7 +116,7 @@ fn crowd(report: &mut Report) {
         ours: format!("{:.1} us", median(&mut of_many)),
         peer: format!("{:.1} us", median(&mut of_few)),
         measured: median(&mut ratios),
-        aim: 3.0,
+        aim: Some(3.0),
         unit: "x",
     });
 }
@@ -149,7 +149,7 @@ fn hand_over(report: &mut Report) {
         ours: show(middle),
         peer: "-".into(),
         measured: middle,
-        aim: 0.5,
+        aim: Some(0.5),
         unit: " ms",
     });
     report.add(Figure {
@@ -157,7 +157,7 @@ fn hand_over(report: &mut Report) {
         ours: show(p99),
         peer: "-".into(),
         measured: p99,
-        aim: 5.0,
+        aim: Some(5.0),
         unit: " ms",
     });
 }
@@ -186,7 +186,7 @@ fn waiting(report: &mut Report) {
         ours: format!("{share:.2}%"),
         peer: "-".into(),
         measured: share,
-        aim: 5.0,
+        aim: Some(5.0),
         unit: "%",
     });
 }

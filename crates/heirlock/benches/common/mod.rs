@@ -12,13 +12,14 @@ pub struct Figure {
     pub peer: String,
     /// What is compared with the aim: a ratio, or ours alone.
     pub measured: f64,
-    pub aim: f64,
+    /// None if the figure only tells.
+    pub aim: Option<f64>,
     pub unit: &'static str,
 }
 
 impl Figure {
-    fn is_met(&self) -> bool {
-        self.measured <= self.aim
+    fn is_met(&self) -> Option<bool> {
+        self.aim.map(|aim| self.measured <= aim)
     }
 }
 
@@ -35,11 +36,11 @@ impl Report {
     }
 
     pub fn add(&mut self, figure: Figure) {
-        let verdict = if figure.is_met() { "MET" } else { "MISSED" };
-        println!(
-            "  {:<58} {:>14} | {:>14} | {:>8.2}{} (aim {}{}) {verdict}",
-            figure.what, figure.ours, figure.peer, figure.measured, figure.unit, figure.aim, figure.unit
-        );
+        let verdict = match (figure.aim, figure.is_met()) {
+            (Some(aim), Some(met)) => format!("(aim {aim}{}) {}", figure.unit, if met { "MET" } else { "MISSED" }),
+            _ => "(no aim)".into(),
+        };
+        println!("  {:<58} {:>14} | {:>20} | {:>8.2}{} {verdict}", figure.what, figure.ours, figure.peer, figure.measured, figure.unit);
         self.figures.push(figure);
     }
 
@@ -49,14 +50,18 @@ impl Report {
         let mut rows = String::from("| what | ours | baseline | measured | aim | |\n|---|---|---|---|---|---|\n");
         for (at, figure) in self.figures.iter().enumerate() {
             let Figure { what, ours, peer, measured, aim, unit } = figure;
-            let met = figure.is_met();
+            // Neither is there without an aim.
+            let (aimed, met) = match (aim, figure.is_met()) {
+                (Some(aim), Some(met)) => (format!(", \"aim\": {aim}, \"met\": {met}"), if met { "met" } else { "missed" }),
+                _ => (String::new(), ""),
+            };
+            let aim = aim.map_or("-".into(), |aim| format!("{aim}{unit}"));
             let comma = if at == 0 { "" } else { "," };
             let _ = write!(
                 json,
-                "{comma}\n  {{\"what\": {what:?}, \"ours\": {ours:?}, \"baseline\": {peer:?}, \"measured\": {measured:.4}, \"aim\": {aim}, \"unit\": {unit:?}, \"met\": {met}}}"
+                "{comma}\n  {{\"what\": {what:?}, \"ours\": {ours:?}, \"baseline\": {peer:?}, \"measured\": {measured:.4}, \"unit\": {unit:?}{aimed}}}"
             );
-            let _ =
-                writeln!(rows, "| {what} | {ours} | {peer} | {measured:.2}{unit} | {aim}{unit} | {} |", if met { "met" } else { "missed" });
+            let _ = writeln!(rows, "| {what} | {ours} | {peer} | {measured:.2}{unit} | {aim} | {met} |");
         }
         json.push_str("\n]\n");
         let folder = target().join("bench");

@@ -1,0 +1,44 @@
+//! The locks of one process beside those of std, parking_lot, tokio and async-lock.
+//!
+//! `cargo bench --bench local -- WORD...` measures only the groups whose names contain one of the words, and writes no files.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod compare;
+mod contended;
+mod counting;
+mod limits;
+mod locks;
+mod timeouts;
+mod uncontended;
+mod waits;
+
+use common::Report;
+
+const GROUPS: [(&str, fn(&mut Report)); 9] = [
+    ("uncontended", uncontended::mutex),
+    ("reentrant", uncontended::reentrant),
+    ("deadline", uncontended::deadline),
+    ("contended", contended::yielding),
+    ("ready", contended::ready),
+    ("independent", limits::independent),
+    ("limit", limits::domain),
+    ("timeouts", timeouts::timeouts),
+    ("waits", waits::waits),
+];
+
+fn main() {
+    // Cargo adds an option of its own.
+    let words: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let mut report = Report::new("local");
+    for (name, group) in GROUPS {
+        if words.is_empty() || words.iter().any(|word| name.contains(word.as_str())) {
+            group(&mut report);
+        }
+    }
+    if words.is_empty() {
+        report.finish();
+    }
+}
