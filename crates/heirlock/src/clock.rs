@@ -15,6 +15,9 @@ use crate::sync::lock;
 pub struct Moment(u64);
 
 impl Moment {
+    /// The end of time.
+    pub(crate) const END: Moment = Moment(u64::MAX);
+
     /// The moment so many nanoseconds after the clock's start.
     pub fn from_nanos(nanos: u64) -> Self {
         Moment(nanos)

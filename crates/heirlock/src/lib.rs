@@ -44,4 +44,9 @@ pub use error::{Error, Kind, Result};
 pub use lease::{Lease, Locks, LostReason, Released};
 #[cfg(feature = "tokio")]
 pub use worker::spawn;
-pub use worker::{Run, Worker, WorkerId};
+pub use worker::{Run, WeakWorker, Worker, WorkerId};
+
+/// The examples of the guides are run with the others.
+#[cfg(all(doctest, feature = "tokio"))]
+#[doc = include_str!("../../../docs/local.md")]
+struct Guides;

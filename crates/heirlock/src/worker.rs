@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::task::{Context, Poll};
 use std::thread::{self, ThreadId};
@@ -65,6 +65,17 @@ struct Inner {
     deadline: Mutex<Option<Instant>>,
     /// The thread that polls the worker's futures now, and how deeply nested.
     polled_by: Mutex<Option<(ThreadId, usize)>>,
+    hook: Hook,
+}
+
+/// Who wants to know when the effective priority was changed.
+#[derive(Default)]
+struct Hook {
+    /// Whether there is anybody; never false again.
+    heard: AtomicBool,
+    own: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
+    /// Forks with hooks: what a parent gains, they gain.
+    forks: Mutex<Vec<Weak<Inner>>>,
 }
 
 impl Worker {
@@ -100,6 +111,7 @@ impl Worker {
             parent,
             deadline: Mutex::new(None),
             polled_by: Mutex::new(None),
+            hook: Hook::default(),
         });
         lock(&LIVE).insert(inner.id.0, Arc::downgrade(&inner));
         Worker(inner)
@@ -177,8 +189,69 @@ impl Worker {
     /// third of the ttl.
     pub fn set_priority(&self, priority: i32) {
         // First this: whoever registers the worker with a domain from now on reads the new one, and all before are told.
-        self.0.base.store(priority, Ordering::SeqCst);
+        let old = self.0.base.swap(priority, Ordering::SeqCst);
         rebase(self);
+        if old != priority && self.is_listened_to() {
+            self.tell_change();
+        }
+    }
+
+    /// Calls the closure whenever the effective priority may have changed: the hook for executors. It is called on the thread that caused the
+    /// change, after everything is settled, perhaps by several threads at once and perhaps once too often; so it carries no value, and
+    /// [`effective_priority`](Worker::effective_priority) is to be read in it. The last closure given counts.
+    ///
+    /// ```
+    /// use heirlock::Worker;
+    /// use std::sync::{Arc, atomic::{AtomicI32, Ordering}};
+    /// let (worker, seen) = (Worker::new("ingest"), Arc::new(AtomicI32::new(0)));
+    /// worker.on_priority_change({
+    ///     let (worker, seen) = (worker.downgrade(), Arc::clone(&seen));
+    ///     move || seen.store(worker.upgrade().unwrap().effective_priority(), Ordering::SeqCst)
+    /// });
+    /// worker.set_priority(7);
+    /// assert_eq!(seen.load(Ordering::SeqCst), 7);
+    /// ```
+    pub fn on_priority_change(&self, hook: impl Fn() + Send + Sync + 'static) {
+        // The old one is dropped after the mutex is released: it is foreign code.
+        let old = lock(&self.0.hook.own).replace(Arc::new(hook));
+        self.0.hook.heard.store(true, Ordering::SeqCst);
+        if old.is_none() {
+            let mut ancestor = self.parent();
+            while let Some(worker) = ancestor {
+                let mut forks = lock(&worker.0.hook.forks);
+                forks.retain(|fork| fork.strong_count() > 0);
+                forks.push(Arc::downgrade(&self.0));
+                drop(forks);
+                worker.0.hook.heard.store(true, Ordering::SeqCst);
+                ancestor = worker.parent();
+            }
+        }
+        drop(old);
+    }
+
+    pub(crate) fn is_listened_to(&self) -> bool {
+        self.0.hook.heard.load(Ordering::SeqCst)
+    }
+
+    /// Whether foreign code may be dropped with it, or with those whose fork it is.
+    pub(crate) fn has_hooks(&self) -> bool {
+        self.is_listened_to() || self.parent().is_some_and(Worker::has_hooks)
+    }
+
+    /// Calls who wants to know that the effective priority may have changed. Never under a mutex.
+    pub(crate) fn tell_change(&self) {
+        let forks: Vec<Arc<Inner>> = lock(&self.0.hook.forks).iter().filter_map(Weak::upgrade).collect();
+        for inner in std::iter::once(&self.0).chain(&forks) {
+            let hook = lock(&inner.hook.own).clone();
+            if let Some(hook) = hook {
+                hook();
+            }
+        }
+    }
+
+    /// A handle that does not keep the worker.
+    pub fn downgrade(&self) -> WeakWorker {
+        WeakWorker(Arc::downgrade(&self.0))
     }
 
     /// When its waits end.
@@ -226,6 +299,23 @@ impl Worker {
     /// The id of that worker.
     pub(crate) fn current_id() -> Option<WorkerId> {
         CURRENT.with_borrow(|stack| stack.last().map(Worker::id))
+    }
+}
+
+/// A handle to a [`Worker`] that does not keep it, for closures that the worker itself keeps.
+#[derive(Clone)]
+pub struct WeakWorker(Weak<Inner>);
+
+impl WeakWorker {
+    /// The worker, while somebody else keeps it.
+    pub fn upgrade(&self) -> Option<Worker> {
+        self.0.upgrade().map(Worker)
+    }
+}
+
+impl fmt::Debug for WeakWorker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WeakWorker").field(&self.upgrade()).finish()
     }
 }
 

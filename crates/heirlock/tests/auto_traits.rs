@@ -4,9 +4,9 @@
 use std::future::{IntoFuture, Ready};
 
 use heirlock::lease::{Acquire, Key, KeyView, Lease, Locks, Notice, Store, Ticket, Token};
-use heirlock::local::{self, AcquireOwned, Domain, Mutex, MutexGuard, OwnedMutexGuard};
+use heirlock::local::{self, AcquireOwned, Domain, Mutex, MutexGuard, OwnedMutexGuard, OwnedRLockGuard, RLock, RLockGuard};
 use heirlock::store::{Faulty, MemoryStore};
-use heirlock::{Error, LostReason, Run, Worker};
+use heirlock::{Error, LostReason, Run, WeakWorker, Worker};
 
 fn send<T: Send>() {}
 fn sync<T: Sync>() {}
@@ -25,15 +25,27 @@ fn types() {
     unpin::<<Acquire as IntoFuture>::IntoFuture>();
 }
 
-/// What of these must *not* cross threads is checked by the compiler in `local/mutex.rs`.
+/// What of these must *not* cross threads is checked by the compiler in `local/mutex.rs`, `owned.rs` and `rlock.rs`.
 #[test]
 fn local_locks() {
     // A `Cell` may be sent, but not shared.
     type Sent = std::cell::Cell<u8>;
-    send::<(Domain, Mutex<Sent>, MutexGuard<'static, Sent>, OwnedMutexGuard<Sent>, local::Acquire<'static, Mutex<Sent>>, AcquireOwned<Sent>)>(
-    );
-    sync::<(Domain, Mutex<Sent>, MutexGuard<'static, u8>, OwnedMutexGuard<u8>, local::Acquire<'static, Mutex<u8>>, AcquireOwned<u8>)>();
-    unpin::<(Domain, MutexGuard<'static, u8>, OwnedMutexGuard<u8>, local::Acquire<'static, Mutex<u8>>, AcquireOwned<u8>)>();
+    send::<(Domain, Mutex<Sent>, MutexGuard<'static, Sent>, OwnedMutexGuard<Sent>)>();
+    send::<(local::Acquire<'static, Mutex<Sent>>, AcquireOwned<Mutex<Sent>>)>();
+    sync::<(Domain, Mutex<Sent>, MutexGuard<'static, u8>, OwnedMutexGuard<u8>)>();
+    sync::<(local::Acquire<'static, Mutex<u8>>, AcquireOwned<Mutex<u8>>)>();
+    unpin::<(Domain, MutexGuard<'static, u8>, OwnedMutexGuard<u8>, local::Acquire<'static, Mutex<u8>>, AcquireOwned<Mutex<u8>>)>();
+    // Of a lock that is entered again, several guards of one value live at once.
+    send::<(
+        RLock<Sent>,
+        RLock<u8>,
+        RLockGuard<'static, u8>,
+        OwnedRLockGuard<u8>,
+        local::Acquire<'static, RLock<u8>>,
+        AcquireOwned<RLock<u8>>,
+    )>();
+    sync::<(RLock<u8>, RLockGuard<'static, u8>, OwnedRLockGuard<u8>)>();
+    unpin::<(RLockGuard<'static, u8>, OwnedRLockGuard<u8>, AcquireOwned<RLock<u8>>, WeakWorker)>();
 }
 
 #[cfg(feature = "sqlite")]

@@ -7,7 +7,6 @@ mod common {
 }
 
 use std::future::Future;
-use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex as StdMutex};
@@ -16,53 +15,7 @@ use std::time::{Duration, Instant};
 
 use common::polls::Hand;
 use heirlock::Worker;
-use heirlock::clock::ManualClock;
 use heirlock::local::{Domain, Mutex, OwnedMutexGuard};
-
-#[test]
-fn case_f15_forgotten() {
-    let clock = ManualClock::new();
-    let domain = Domain::builder().clock(clock.clone()).build();
-    let [w1, w2, w3] = ["w1", "w2", "w3"].map(Worker::new);
-    // A queued future: who comes next waits behind it, and has the lock once it was granted and not taken for too long.
-    let lock = Mutex::new(vec![1]).in_domain(&domain);
-    let guard = Hand::by(&w1, lock.lock()).ready().unwrap();
-    forget(Hand::by(&w2, lock.lock()).waiting());
-    let mut waits = Hand::by(&w3, lock.lock()).waiting();
-    drop(guard);
-    // The watch is a thread of its own: the clock goes on until it has seen enough.
-    while waits.wakes() == 0 {
-        clock.advance(domain.stall_time() / 2);
-        std::thread::yield_now();
-    }
-    // It learns that it may take over, does so, and so is granted the lock.
-    assert!(waits.poll().is_pending());
-    waits.ready().unwrap().push(2);
-    assert!(!lock.is_locked());
-    drop(waits);
-    // A granted one, with nobody behind it; then the lock moves and drops.
-    let guard = Hand::by(&w1, lock.lock()).ready().unwrap();
-    forget(Hand::by(&w2, lock.lock()).waiting());
-    drop(guard);
-    assert!(lock.is_locked());
-    let moved = Box::new(lock);
-    drop(moved);
-    // What the first could still be told, were it ever polled: leaked as it is.
-    let leaked = [0, 0, 1, 0, 0, 0, 0];
-    assert_eq!(domain.records(), leaked);
-    // A guard: whoever waits behind it can only time out.
-    let lock = Mutex::named("leaked", ()).in_domain(&domain);
-    forget(Hand::by(&w1, lock.lock()).ready().unwrap());
-    let mut late = Hand::by(&w2, lock.lock().timeout(Duration::from_secs(1))).waiting();
-    clock.advance(Duration::from_secs(1));
-    while late.wakes() == 0 {
-        std::thread::yield_now();
-    }
-    assert!(late.ready().unwrap_err().is_timeout());
-    drop(late);
-    drop(lock);
-    assert_eq!(domain.records(), leaked);
-}
 
 #[test]
 fn extreme_priorities() {

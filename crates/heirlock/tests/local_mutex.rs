@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use common::polls::{Hand, everywhere, once};
+use common::polls::{Hand, everywhere, in_tasks, once, pause};
 use heirlock::Worker;
 use heirlock::clock::ManualClock;
 use heirlock::local::{Domain, Mutex};
@@ -199,107 +199,13 @@ fn case_p25_forks() {
 }
 
 #[test]
-fn case_f01_abandoned_future_a() {
-    everywhere(|| async {
-        let domain = Domain::builder().build();
-        let lock = Mutex::new(0).in_domain(&domain);
-        let guard = Hand::by(&Worker::new("holder"), lock.lock()).ready().unwrap();
-        let mut abandoned = lock.lock();
-        assert!(once(&mut abandoned).await.is_pending());
-        drop(guard);
-        *lock.lock().await.unwrap() += 1;
-        // It was displaced, and is as good as new.
-        *abandoned.await.unwrap() += 1;
-        assert_eq!(*lock.lock().await.unwrap(), 2);
-        assert_idle(&domain);
-    });
-}
-
-#[test]
-fn case_f02_abandoned_future_b() {
-    everywhere(|| async {
-        let domain = Domain::builder().build();
-        let lock = Mutex::new(()).in_domain(&domain);
-        let guard = Hand::by(&Worker::new("holder"), lock.lock()).ready().unwrap();
-        let (mut f1, mut f2) = (lock.lock(), lock.lock());
-        assert!(once(&mut f1).await.is_pending() && once(&mut f2).await.is_pending());
-        drop(guard);
-        drop(f2.await.unwrap());
-        assert!(!lock.is_locked());
-        // Nobody waits because of f1.
-        let mut other = Hand::by(&Worker::new("other"), lock.lock());
-        drop(other.ready().unwrap());
-        drop(f1);
-        assert_idle(&domain);
-    });
-}
-
-#[test]
-fn case_f03_select_in_a_loop() {
-    everywhere(|| async {
-        let lock = Mutex::new(());
-        let mut guard = Some(Hand::by(&Worker::new("holder"), lock.lock()).ready().unwrap());
-        let mut f1 = lock.lock();
-        for round in 0.. {
-            if let std::task::Poll::Ready(first) = once(&mut f1).await {
-                drop(first.unwrap());
-                assert_eq!(round, 1);
-                break;
-            }
-            // As the arm of `select!` that was ready.
-            guard = None;
-            drop(lock.lock().await.unwrap());
-        }
-        assert!(guard.is_none());
-    });
-}
-
-#[test]
-fn case_f04_abandoned_by_another_task() {
-    everywhere(|| async {
-        let stall = ms(250);
-        let domain = Domain::builder().stall_time(stall).build();
-        let lock = Arc::new(Mutex::named("kept", ()).in_domain(&domain));
-        let guard = Hand::by(&Worker::new("holder"), lock.lock()).ready().unwrap();
-        let mut f1 = lock.lock();
-        assert!(once(&mut f1).await.is_pending());
-        let second = std::thread::spawn({
-            let lock = Arc::clone(&lock);
-            move || {
-                let guard = lock.lock_blocking().unwrap();
-                drop(guard);
-                Instant::now()
-            }
-        });
-        // The second has queued behind f1.
-        while domain.records()[1] < 2 {
-            std::thread::yield_now();
-        }
-        let start = Instant::now();
-        drop(guard);
-        let taken = second.join().unwrap();
-        let waited = taken - start;
-        assert!(waited >= stall && waited < 2 * stall, "{waited:?}");
-        // It believes nothing: it waits again, before those who came after it.
-        let guard = Hand::by(&Worker::new("holder"), lock.lock()).ready().unwrap();
-        let later = Hand::by(&Worker::new("later"), lock.lock()).waiting();
-        assert!(once(&mut f1).await.is_pending());
-        drop(guard);
-        drop(f1.await.unwrap());
-        assert_eq!(later.wakes(), 1);
-        drop(later);
-        assert_idle(&domain);
-    });
-}
-
-#[test]
 fn case_f06_join_arms() {
     async fn arms() -> ([heirlock::Result<()>; 2], i32) {
         let domain = Domain::builder().build();
         let lock = Mutex::named("shared", 0).in_domain(&domain);
         let arm = || async {
             let mut guard = lock.lock().await?;
-            common::polls::pause().await;
+            pause().await;
             *guard += 1;
             Ok(())
         };
@@ -307,7 +213,7 @@ fn case_f06_join_arms() {
         let sum = *lock.lock().await.unwrap();
         ([first, second], sum)
     }
-    common::polls::in_tasks(|| async move {
+    in_tasks(|| async move {
         let ([first, second], sum) = arms().await;
         assert!(first.is_ok() && second.is_ok());
         assert_eq!(sum, 2);
@@ -325,7 +231,7 @@ fn case_f06_join_arms() {
         let (lock, whole) = (Mutex::new(0).in_domain(&domain), Worker::new("whole"));
         let arm = async || {
             let mut guard = lock.lock().await.unwrap();
-            common::polls::pause().await;
+            pause().await;
             *guard += 1;
         };
         let (first, second) = (whole.fork("first"), whole.fork("second"));
@@ -336,97 +242,33 @@ fn case_f06_join_arms() {
 }
 
 #[test]
-fn case_f08_outside_a_task() {
-    let (domain, clock) = domain();
-    let lock = Mutex::new(()).in_domain(&domain);
-    let twice = || async {
-        let _first = lock.lock().await?;
-        let mut second = lock.lock().timeout(ms(10));
-        if let std::task::Poll::Ready(result) = once(&mut second).await {
-            return result.map(drop);
+fn case_f17_bare_arms() {
+    in_tasks(|| async {
+        let domain = Domain::builder().build();
+        let lock = Arc::new(Mutex::new(0_u64).in_domain(&domain));
+        let mut arms: Vec<_> = (0..100)
+            .map(|_| {
+                let lock = Arc::clone(&lock);
+                Box::pin(async move {
+                    let mut guard = lock.lock().await.unwrap();
+                    let before = *guard;
+                    pause().await;
+                    *guard = before + 1;
+                })
+            })
+            .collect();
+        // As `buffer_unordered` does, all arms in one task.
+        while !arms.is_empty() {
+            let mut left = Vec::new();
+            for mut arm in arms {
+                if once(&mut arm).await.is_pending() {
+                    left.push(arm);
+                }
+            }
+            arms = left;
+            pause().await;
         }
-        clock.advance(ms(10));
-        second.await.map(drop)
-    };
-    for _ in 0..2 {
-        pollster::block_on(lock.lock()).map(drop).unwrap();
-        assert!(pollster::block_on(twice()).unwrap_err().is_timeout());
-        assert!(pollster::block_on(Worker::new("main").run(twice())).unwrap_err().is_deadlock());
-    }
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    assert!(runtime.block_on(twice()).unwrap_err().is_timeout());
-    assert_idle(&domain);
-}
-
-#[test]
-fn case_f09_converging_waits_are_not_a_cycle() {
-    let domain = Domain::builder().build();
-    let [top, left, right] = ["top", "left", "right"].map(|name| Mutex::named(name, ()).in_domain(&domain));
-    let [end, w1, w2, start] = [0, 1, 2, 3].map(|at| worker(&format!("w{at}"), at));
-    let held_top = Hand::by(&end, top.lock()).ready().unwrap();
-    let (held_left, held_right) = (Hand::by(&w1, left.lock()).ready().unwrap(), Hand::by(&w2, right.lock()).ready().unwrap());
-    // From `start` by two ways to `end`.
-    let mut waits = [Hand::by(&w1, top.lock()).waiting(), Hand::by(&w2, top.lock()).waiting()];
-    let mut starts = [Hand::by(&start, left.lock()).waiting(), Hand::by(&start, right.lock()).waiting()];
-    assert_eq!(end.effective_priority(), 3);
-    drop(held_top);
-    drop(waits[0].ready().unwrap());
-    drop(waits[1].ready().unwrap());
-    drop((held_left, held_right));
-    for start in &mut starts {
-        drop(start.ready().unwrap());
-    }
-    assert_idle(&domain);
-}
-
-#[test]
-fn case_f10_blocking_inside_a_runtime() {
-    everywhere(|| async {
-        let lock = Arc::new(Mutex::named("db", 1));
-        let guard = lock.lock_blocking().unwrap();
-        if cfg!(feature = "tokio") && tokio::runtime::Handle::try_current().is_ok() {
-            let error = lock.lock_blocking().unwrap_err();
-            assert!(error.is_would_block());
-            assert!(error.to_string().starts_with("lock \"db\" is held, and waiting for it here"), "{error}");
-        }
-        let other = std::thread::spawn({
-            let lock = Arc::clone(&lock);
-            move || *lock.lock_blocking().unwrap()
-        });
-        drop(guard);
-        assert_eq!(other.join().unwrap(), 1);
-    });
-}
-
-#[test]
-fn case_f11_guard_across_threads() {
-    everywhere(|| async {
-        let (domain, _) = domain();
-        let lock = Arc::new(Mutex::new(()).in_domain(&domain));
-        let (low, high) = (worker("low", 1), worker("high", 8));
-        let guard = Hand::by(&low, lock.lock_owned()).ready().unwrap();
-        let mut waits = Hand::by(&high, lock.lock()).waiting();
-        assert_eq!(low.effective_priority(), 8);
-        std::thread::spawn(move || drop(guard)).join().unwrap();
-        assert_eq!((low.effective_priority(), waits.wakes()), (1, 1));
-        drop(waits.ready().unwrap());
-        assert_idle(&domain);
-    });
-}
-
-#[test]
-fn case_f13_lost_wake_up() {
-    everywhere(|| async {
-        let (domain, _) = domain();
-        let lock = Mutex::new(()).in_domain(&domain);
-        let guard = Hand::new(lock.lock()).ready().unwrap();
-        let [notified, next] = ["notified", "next"].map(|name| Hand::by(&Worker::new(name), lock.lock()).waiting());
-        drop(guard);
-        assert_eq!((notified.wakes(), next.wakes()), (1, 0));
-        drop(notified);
-        assert_eq!(next.wakes(), 1);
-        let mut next = next;
-        drop(next.ready().unwrap());
-        assert_idle(&domain);
+        assert_eq!(*lock.lock().await.unwrap(), 100);
+        assert_eq!(domain.records(), [0; 7]);
     });
 }

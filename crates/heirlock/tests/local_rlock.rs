@@ -7,9 +7,10 @@ mod common {
 }
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::polls::{Hand, everywhere, once};
+use common::polls::{Hand, everywhere, once, pause};
 use heirlock::Worker;
 use heirlock::local::{Domain, RLock};
 
@@ -49,40 +50,6 @@ fn case_p08_by_a_thread() {
         other.join().unwrap();
     });
     assert!(!lock.is_locked());
-}
-
-#[test]
-fn case_f01_abandoned_future_a() {
-    everywhere(|| async {
-        let domain = Domain::builder().build();
-        let lock = RLock::new(()).in_domain(&domain);
-        let guard = Hand::by(&Worker::new("holder"), lock.lock()).ready().unwrap();
-        let mut abandoned = lock.lock();
-        assert!(once(&mut abandoned).await.is_pending());
-        drop(guard);
-        let guard = lock.lock().await.unwrap();
-        // One level, not two.
-        drop(guard);
-        assert!(!lock.is_locked());
-        drop(abandoned);
-        assert_eq!(domain.records(), [0; 7]);
-    });
-}
-
-#[test]
-fn case_f02_abandoned_future_b() {
-    everywhere(|| async {
-        let domain = Domain::builder().build();
-        let lock = RLock::new(()).in_domain(&domain);
-        let guard = Hand::by(&Worker::new("holder"), lock.lock()).ready().unwrap();
-        let (mut f1, mut f2) = (lock.lock(), lock.lock());
-        assert!(once(&mut f1).await.is_pending() && once(&mut f2).await.is_pending());
-        drop(guard);
-        drop(f2.await.unwrap());
-        assert!(!lock.is_locked());
-        drop(f1);
-        assert_eq!(domain.records(), [0; 7]);
-    });
 }
 
 #[cfg(feature = "tokio")]
@@ -134,7 +101,7 @@ fn a_hundred_and_fifty_thousand_levels() {
 #[test]
 fn levels_on_several_threads() {
     let domain = Domain::builder().build();
-    let lock = Arc::new(RLock::new(std::sync::atomic::AtomicU64::new(0)).in_domain(&domain));
+    let lock = Arc::new(RLock::new(AtomicU64::new(0)).in_domain(&domain));
     std::thread::scope(|scope| {
         for at in 0..3_u64 {
             let lock = &lock;
@@ -143,7 +110,7 @@ fn levels_on_several_threads() {
                 for _ in 0..500 {
                     worker.scope(|| {
                         let outer = lock.lock_blocking().unwrap();
-                        let before = outer.load(std::sync::atomic::Ordering::Relaxed);
+                        let before = outer.load(Ordering::Relaxed);
                         let inner = lock.lock_blocking().unwrap();
                         std::thread::scope(|scope| {
                             if before.is_multiple_of(50) {
@@ -151,7 +118,7 @@ fn levels_on_several_threads() {
                             } else {
                                 drop(inner);
                             }
-                            outer.store(before + 1, std::sync::atomic::Ordering::Relaxed);
+                            outer.store(before + 1, Ordering::Relaxed);
                             drop(outer);
                         });
                     });
@@ -159,6 +126,35 @@ fn levels_on_several_threads() {
             });
         }
     });
-    assert_eq!(lock.try_lock().unwrap().load(std::sync::atomic::Ordering::Relaxed), 1500);
+    assert_eq!(lock.try_lock().unwrap().load(Ordering::Relaxed), 1500);
     assert_eq!(domain.records(), [0; 7]);
+}
+
+/// Arms that would enter beside each other take turns when each has its fork; bare, they are refused (F06).
+#[test]
+fn case_f17_arms_with_forks() {
+    everywhere(|| async {
+        let domain = Domain::builder().build();
+        let (lock, whole) = (RLock::new(AtomicU64::new(0)).in_domain(&domain), Worker::new("whole"));
+        let arm = async |at: u64| {
+            let guard = lock.lock().await.unwrap();
+            assert_eq!(guard.swap(at, Ordering::Relaxed), 0);
+            pause().await;
+            assert_eq!(guard.swap(0, Ordering::Relaxed), at);
+        };
+        let mut arms: Vec<_> = (1..=100).map(|at| Box::pin(whole.fork(format!("arm {at}")).run(arm(at)))).collect();
+        while !arms.is_empty() {
+            let mut left = Vec::new();
+            for mut arm in arms {
+                if once(&mut arm).await.is_pending() {
+                    left.push(arm);
+                }
+            }
+            arms = left;
+            pause().await;
+        }
+        drop(arms);
+        assert!(!lock.is_locked());
+        assert_eq!(domain.records(), [0; 7]);
+    });
 }

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::raw::Raw;
+use super::raw::{Raw, Site};
 use super::wait::{Held, Wait};
 use crate::Result;
 
@@ -27,6 +28,12 @@ pub trait Sealed {
 
     /// A guard, for who has just acquired the lock. Whoever is generic over [`Lockable`] can call this, but has no `Held`.
     fn guard(&self, held: Held) -> Self::Guard<'_>;
+
+    /// What its holder has that keeps the lock itself alive.
+    type OwnedGuard;
+
+    /// The same as [`guard`](Sealed::guard).
+    fn owned_guard(self: Arc<Self>, held: Held) -> Self::OwnedGuard;
 }
 
 /// The builder methods of an acquire.
@@ -44,6 +51,12 @@ macro_rules! options {
             self
         }
 
+        /// Acquires a poisoned lock, too.
+        pub fn even_poisoned(mut self) -> Self {
+            self.wait.options.even_poisoned = true;
+            self
+        }
+
         /// When the wait ends at the latest; among equal priorities the earliest is served first. An earlier deadline of the worker counts.
         pub fn deadline(mut self, instant: std::time::Instant) -> Self {
             self.wait.options.deadline = Some(instant);
@@ -53,6 +66,96 @@ macro_rules! options {
 }
 pub(super) use options;
 
+/// What is said of a lock where it is made.
+macro_rules! setup {
+    ($lock:ident) => {
+        /// The lock in another domain.
+        #[must_use]
+        pub fn in_domain(mut self, domain: &Domain) -> $lock<T> {
+            self.raw.set_domain(domain);
+            self
+        }
+
+        /// Who is served first; its domain's order if nothing is said, which is by priority unless changed.
+        ///
+        /// ```
+        #[doc = concat!("use heirlock::local::{", stringify!($lock), ", Order};")]
+        #[doc = concat!("static LINE: ", stringify!($lock), "<()> = ", stringify!($lock), "::named(\"line\", ()).order(Order::Fifo);")]
+        /// assert!(LINE.try_lock().is_ok());
+        /// ```
+        #[must_use]
+        pub const fn order(mut self, order: Order) -> $lock<T> {
+            self.raw.set_order(order);
+            self
+        }
+
+        /// After how many grants to others since it became the oldest the oldest waiter is next, so that it does not starve. Without a limit if
+        /// nothing is said here or of the domain.
+        ///
+        /// # Panics
+        /// If the limit is 0.
+        #[must_use]
+        pub const fn bypass_limit(mut self, limit: u32) -> $lock<T> {
+            self.raw.set_bypass_limit(limit);
+            self
+        }
+
+        /// Poisons the lock when a holder panics: whoever acquires it then gets `Poisoned`, naming who that was, until
+        #[doc = concat!("[`clear_poison`](", stringify!($lock), "::clear_poison).")]
+        #[must_use]
+        pub const fn poisoning(mut self) -> $lock<T> {
+            self.raw.set_poisoning();
+            self
+        }
+    };
+}
+pub(super) use setup;
+
+/// What can be asked of a lock.
+macro_rules! questions {
+    ($lock:ident) => {
+        /// Whether anybody holds it, or has been granted it. It may be otherwise a moment later.
+        pub fn is_locked(&self) -> bool {
+            self.raw.is_held()
+        }
+
+        /// Whether a holder panicked, if the lock is [`poisoning`](Self::poisoning). It may be otherwise a moment later.
+        pub fn is_poisoned(&self) -> bool {
+            self.raw.poison.is_poisoned()
+        }
+
+        /// Declares the value right again: from now on the lock can be acquired as before.
+        ///
+        /// ```
+        #[doc = concat!("use heirlock::local::", stringify!($lock), ";")]
+        #[doc = concat!("static STATE: ", stringify!($lock), "<u8> = ", stringify!($lock), "::named(\"state\", 1).poisoning();")]
+        /// std::thread::spawn(|| {
+        ///     let _guard = STATE.lock_blocking().unwrap();
+        ///     panic!("half way through");
+        /// }).join().unwrap_err();
+        /// assert!(STATE.lock_blocking().unwrap_err().is_poisoned());
+        /// let guard = STATE.lock().even_poisoned().blocking().unwrap();
+        /// STATE.clear_poison();
+        /// drop(guard);
+        /// assert_eq!(*STATE.lock_blocking().unwrap(), 1);
+        /// ```
+        pub fn clear_poison(&self) {
+            self.raw.poison.clear();
+        }
+
+        /// Its name.
+        pub fn name(&self) -> Option<&'static str> {
+            self.raw.name()
+        }
+
+        /// The value, without locking: nobody else can have the lock.
+        pub fn get_mut(&mut self) -> &mut T {
+            self.value.get_mut()
+        }
+    };
+}
+pub(super) use questions;
+
 /// The future of a `lock()`. What is said of it after its first poll changes nothing.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Acquire<'a, L: Lockable + ?Sized> {
@@ -61,8 +164,9 @@ pub struct Acquire<'a, L: Lockable + ?Sized> {
 }
 
 impl<'a, L: Lockable + ?Sized> Acquire<'a, L> {
-    pub(super) fn new(lock: &'a L) -> Acquire<'a, L> {
-        Acquire { lock, wait: Wait::default() }
+    #[inline]
+    pub(super) fn new(lock: &'a L, site: Site) -> Acquire<'a, L> {
+        Acquire { lock, wait: Wait::new(site) }
     }
 
     options!();

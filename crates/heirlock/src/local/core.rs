@@ -1,13 +1,20 @@
 //! What a domain keeps under its one mutex: the graph, and who is behind its ids.
 
-use std::collections::BTreeSet;
-use std::fmt::Write;
+mod wakes;
+mod watch;
+mod words;
+
 use std::task::Waker;
 use std::time::Duration;
 
-use super::graph::{Acquired, Cycle, Effects, Graph, Left, LockKey, Mode, On, Step, WaitKey, WorkerKey, WorkerSpec};
+pub(super) use wakes::Wakes;
+
+use self::watch::Watch;
+use super::graph::heap::Heap;
+use super::graph::{Acquired, Effects, Graph, LockKey, Mode, Request, WaitKey, WorkerKey, WorkerSpec};
 use super::hash::IdMap;
 use super::identity::Owner;
+use super::slots::{Slots, slot};
 use crate::clock::{Clock, Moment};
 
 pub(super) struct Core {
@@ -15,14 +22,18 @@ pub(super) struct Core {
     /// What the running event has done so far; empty between events.
     pub(super) effects: Effects,
     /// Who takes part now: whoever holds or waits by the graph's account.
-    parties: IdMap<WorkerKey, Owner>,
+    parties: Slots<WorkerKey, Owner>,
     by_number: IdMap<u64, WorkerKey>,
     /// The names of the locks that were ever contended.
-    locks: IdMap<LockKey, Option<&'static str>>,
-    /// What futures wait, or have yet to be told how it ended. A future that is leaked after its end leaks this, too.
-    waiters: IdMap<WaitKey, Waiter>,
+    locks: Slots<LockKey, Option<&'static str>>,
+    /// The futures that wait, or have yet to notice that they need not.
+    waiters: Slots<WaitKey, Waiter>,
+    /// Those whose wait has just ended, and whose slot another has taken before they are told: empty between events.
+    replaced: IdMap<WaitKey, Waiter>,
+    /// What has become of waits that the graph knows no more, for their futures to be told. One that is leaked leaks this, too.
+    ended: IdMap<WaitKey, (WorkerKey, Fate)>,
     /// When which wait expires.
-    deadlines: BTreeSet<(Moment, WaitKey)>,
+    deadlines: Heap<Moment>,
     /// Whether the timer thread has this domain on its list.
     timed: bool,
     /// Whether the running event has made something due earlier than the timer knows.
@@ -42,18 +53,11 @@ struct Waiter {
     /// Taken when it is woken.
     waker: Option<Waker>,
     expires: Option<Moment>,
-    fate: Fate,
+    /// Where it is among the deadlines.
+    place: usize,
+    granted: bool,
     /// When the watch first saw it granted and not taken.
     untaken: Option<Moment>,
-}
-
-/// The watch over grants that nobody takes. It is set by a grant and looks at least once each half `stall_time` while there are any, so that a
-/// hand-over reads no clock, and rings for the timer once in that time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Watch {
-    Off,
-    Asked,
-    Next(Moment),
 }
 
 /// What has become of a wait.
@@ -68,45 +72,18 @@ pub(super) enum Fate {
     Deadlock(String),
 }
 
-/// Wakers to be called when the mutex has been released: a waker is foreign code, which may come back here.
-#[derive(Default)]
-pub(super) struct Wakes {
-    /// Most events wake one, and that one costs no allocation.
-    first: Option<Waker>,
-    more: Vec<Waker>,
-}
-
-impl Wakes {
-    fn push(&mut self, waker: Option<Waker>) {
-        match waker {
-            Some(waker) if self.first.is_none() => self.first = Some(waker),
-            Some(waker) => self.more.push(waker),
-            None => {}
-        }
-    }
-}
-
-impl Drop for Wakes {
-    /// Here rather than in a method, so that the rest is woken although one waker panics.
-    fn drop(&mut self) {
-        while let Some(waker) = self.first.take().or_else(|| self.more.pop()) {
-            let mut rest = Wakes { first: None, more: std::mem::take(&mut self.more) };
-            waker.wake();
-            self.more = std::mem::take(&mut rest.more);
-        }
-    }
-}
-
 impl Core {
     pub(super) fn new(graph: Graph, trust_tasks: bool, stall_time: Duration) -> Core {
         Core {
             graph,
             effects: Effects::default(),
-            parties: IdMap::default(),
+            parties: Slots::new(),
             by_number: IdMap::default(),
-            locks: IdMap::default(),
-            waiters: IdMap::default(),
-            deadlines: BTreeSet::new(),
+            locks: Slots::new(),
+            waiters: Slots::new(),
+            replaced: IdMap::default(),
+            ended: IdMap::default(),
+            deadlines: Heap::new(),
             timed: false,
             ring: false,
             watch: Watch::Off,
@@ -179,10 +156,26 @@ impl Core {
 
     /// A future waits.
     pub(super) fn wait(&mut self, wait: WaitKey, worker: WorkerKey, waker: Waker, expires: Option<Moment>) {
-        self.waiters.insert(wait, Waiter { worker, waker: Some(waker), expires, fate: Fate::Queued, untaken: None });
+        if let Some(other) = self.waiters.at(slot(wait)).map(|(other, _)| other) {
+            self.undue(other);
+            self.replaced.extend(self.waiters.remove(&other).map(|waiter| (other, waiter)));
+        }
+        self.waiters.insert(wait, Waiter { worker, waker: Some(waker), expires, place: 0, granted: false, untaken: None });
         if let Some(moment) = expires {
-            self.deadlines.insert((moment, wait));
-            self.ring |= !self.timed || self.deadlines.first() == Some(&(moment, wait));
+            let Core { deadlines, waiters, .. } = self;
+            deadlines.insert(moment, slot(wait), |slot, place| moved(waiters, slot, place));
+            self.ring |= !self.timed || self.deadlines.first() == Some((moment, slot(wait)));
+        }
+    }
+
+    /// The wait has a deadline no more.
+    fn undue(&mut self, wait: WaitKey) {
+        let Core { deadlines, waiters, .. } = self;
+        if let Some(waiter) = waiters.get_mut(&wait)
+            && waiter.expires.take().is_some()
+        {
+            let place = waiter.place;
+            deadlines.remove(place, |slot, place| moved(waiters, slot, place));
         }
     }
 
@@ -197,93 +190,38 @@ impl Core {
     /// A grant belongs to the worker: if another of its futures was granted the lock and has not been polled since, this one has it.
     pub(super) fn look(&mut self, wait: WaitKey, lock: LockKey, waker: &mut Option<Waker>) -> Fate {
         let Some(waiter) = self.waiters.get_mut(&wait) else {
-            unreachable!("a wait is forgotten only when its fate was told or its lock has gone")
+            let Some((_, fate)) = self.ended.remove(&wait) else {
+                unreachable!("a wait is forgotten only when its fate was told or its lock has gone")
+            };
+            return fate;
         };
-        let fate = std::mem::replace(&mut waiter.fate, Fate::Queued);
-        if matches!(fate, Fate::Granted) {
+        if waiter.granted {
             self.stalled.remove(&lock);
             self.graph.take(wait, &mut self.effects);
-        } else if matches!(fate, Fate::Queued) {
-            let taken = self.graph.try_acquire(waiter.worker, lock, Mode::Exclusive, &mut self.effects);
+        } else {
+            let taken = self.graph.try_acquire(&Request::new(waiter.worker, lock, Mode::Exclusive), &mut self.effects);
             if !matches!(taken, Some(Acquired::Held(_))) {
                 std::mem::swap(&mut waiter.waker, waker);
                 return Fate::Queued;
             }
         }
         // The wait has left the queue, whichever of both it was.
-        let waiter = self.waiters.remove(&wait);
-        if let Some(moment) = waiter.as_ref().and_then(|waiter| waiter.expires) {
-            self.deadlines.remove(&(moment, wait));
-        }
-        *waker = waiter.and_then(|waiter| waiter.waker);
-        if matches!(fate, Fate::Queued) { Fate::Granted } else { fate }
+        self.undue(wait);
+        *waker = self.waiters.remove(&wait).and_then(|waiter| waiter.waker);
+        Fate::Granted
     }
 
     /// The future is dropped. The waker comes out, to be dropped elsewhere.
     pub(super) fn cancel(&mut self, wait: WaitKey) -> Option<Waker> {
-        let waiter = self.waiters.remove(&wait)?;
-        if let Some(moment) = waiter.expires {
-            self.deadlines.remove(&(moment, wait));
-        }
+        self.undue(wait);
+        let Some(waiter) = self.waiters.remove(&wait) else {
+            let (worker, _) = self.ended.remove(&wait)?;
+            self.leaving.push(worker);
+            return None;
+        };
         self.graph.cancel(wait, &mut self.effects);
         self.leaving.push(waiter.worker);
         waiter.waker
-    }
-
-    /// Ends the waits whose time is over, and looks for grants that nobody takes. When to come again; `None` if there is no need, and the timer
-    /// forgets the domain.
-    pub(super) fn expire(&mut self, now: Moment, wakes: &mut Wakes) -> Option<Moment> {
-        while let Some((moment, wait)) = self.deadlines.first().copied().filter(|(moment, _)| *moment <= now) {
-            self.deadlines.remove(&(moment, wait));
-            // One that was granted before this has its lock: whoever came first under this mutex decides.
-            if self.graph.expire(wait, &mut self.effects) == Left::Queued {
-                self.effects.expired.push(wait);
-            }
-        }
-        self.look_round(now, wakes);
-        let watch = if let Watch::Next(moment) = self.watch { Some(moment) } else { None };
-        let next = [watch, self.deadlines.first().map(|(moment, _)| *moment)].into_iter().flatten().min();
-        self.timed = next.is_some();
-        next
-    }
-
-    /// Notes since when grants have not been taken. Of one that is older than `stall_time` all who wait behind it are told, as who is first of
-    /// them may not be polled any more either; what they do, they do with the lock at hand.
-    fn look_round(&mut self, now: Moment, wakes: &mut Wakes) {
-        let asked = match self.watch {
-            Watch::Off => return,
-            Watch::Asked => true,
-            Watch::Next(moment) if moment > now => return,
-            Watch::Next(_) => false,
-        };
-        // Once asked it stays for a while, or each hand-over would ask anew.
-        let half = now + self.stall_time / 2;
-        let mut next = asked.then_some(half);
-        let mut stalled = Vec::new();
-        for (wait, waiter) in self.waiters.iter_mut().filter(|(_, waiter)| matches!(waiter.fate, Fate::Granted)) {
-            let over = *waiter.untaken.get_or_insert(now) + self.stall_time;
-            next = [next, Some(half), (over > now).then_some(over)].into_iter().flatten().min();
-            if over <= now {
-                stalled.push(*wait);
-            }
-        }
-        for wait in stalled {
-            let Some(lock) = self.graph.wait(wait).map(|view| view.lock) else { continue };
-            self.stalled.insert(lock, wait);
-            for behind in self.graph.queue(lock) {
-                wakes.push(self.waiters.get_mut(&behind).and_then(|waiter| waiter.waker.take()));
-            }
-        }
-        self.watch = next.map_or(Watch::Off, Watch::Next);
-    }
-
-    /// Takes the lock's grant away from who has not taken it for too long. Whether that was so.
-    pub(super) fn take_over(&mut self, lock: LockKey) -> bool {
-        if self.stalled.is_empty() {
-            return false;
-        }
-        let Some(wait) = self.stalled.remove(&lock) else { return false };
-        self.graph.take_over(wait, &mut self.effects).is_some()
     }
 
     /// The end of every event: whom it concerns is told, and whoever has nothing left here goes.
@@ -304,10 +242,17 @@ impl Core {
         }
         for wait in effects.removed.drain(..) {
             // Its lock has gone, so its future was leaked: nobody will ask.
-            if let Some(waiter) = self.waiters.remove(&wait) {
+            self.undue(wait);
+            if let Some(waiter) = self.waiters.remove(&wait).or_else(|| self.replaced.remove(&wait)) {
                 self.leaving.push(waiter.worker);
                 wakes.push(waiter.waker);
-                self.deadlines.retain(|(_, other)| *other != wait);
+            }
+        }
+        for worker in effects.changed.drain(..) {
+            if let Some(Owner::Worker(worker)) = self.parties.get(&worker)
+                && worker.is_listened_to()
+            {
+                wakes.tell_change(worker);
             }
         }
         while let Some(worker) = self.leaving.pop() {
@@ -316,6 +261,7 @@ impl Core {
                 if let Some(owner) = self.parties.remove(&worker) {
                     self.by_number.remove(&owner.number());
                     self.leaving.extend(owner.parent().and_then(|parent| self.worker(parent.id().get())));
+                    wakes.bury(owner);
                 }
             }
         }
@@ -324,61 +270,33 @@ impl Core {
     }
 
     fn tell(&mut self, wait: WaitKey, fate: Fate, wakes: &mut Wakes) {
-        let Some(waiter) = self.waiters.get_mut(&wait) else { return };
-        if let Some(moment) = waiter.expires.take() {
-            self.deadlines.remove(&(moment, wait));
-        }
+        self.undue(wait);
         if !matches!(fate, Fate::Granted) {
+            let Some(waiter) = self.waiters.remove(&wait).or_else(|| self.replaced.remove(&wait)) else { return };
+            wakes.push(waiter.waker);
             self.leaving.push(waiter.worker);
-        } else if self.watch == Watch::Off {
-            self.watch = Watch::Asked;
-            self.ring = true;
-        }
-        waiter.fate = fate;
-        wakes.push(waiter.waker.take());
-    }
-
-    /// The cycle in words.
-    pub(super) fn describe(&self, cycle: &Cycle) -> String {
-        if let [Step { worker, on: On::Lock { lock, .. } }] = cycle.as_slice() {
-            let mut text = format!("deadlock: {} waits for {}, which it holds itself", self.name(*worker), self.lock_name(*lock));
-            if let Some(Owner::Worker(_)) = self.parties.get(worker) {
-                text.push_str("; if that is another arm of join! or select!, give each arm a fork of the worker: worker.fork(\"arm\")");
+            self.ended.insert(wait, (waiter.worker, fate));
+        } else if let Some(waiter) = self.waiters.get_mut(&wait) {
+            waiter.granted = true;
+            wakes.push(waiter.waker.take());
+            if self.watch == Watch::Off {
+                self.watch = Watch::Asked;
+                self.ring = true;
             }
-            return text;
-        }
-        let mut text = String::from("deadlock: ");
-        for (at, step) in cycle.iter().enumerate() {
-            let next = cycle.get(at + 1).unwrap_or(&cycle[0]);
-            if at > 0 {
-                text.push_str(", which ");
-            } else {
-                text.push_str(&self.name(step.worker));
-                text.push(' ');
-            }
-            let _ = match step.on {
-                On::Lock { lock, .. } => write!(text, "waits for {}, held by {}", self.lock_name(lock), self.name(next.worker)),
-                On::Fork => write!(text, "waits for its fork {}", self.name(next.worker)),
-            };
-        }
-        text
-    }
-
-    fn name(&self, worker: WorkerKey) -> String {
-        self.parties.get(&worker).map_or_else(|| format!("worker {}", worker.get()), ToString::to_string)
-    }
-
-    fn lock_name(&self, lock: LockKey) -> String {
-        match self.locks.get(&lock).copied().flatten() {
-            Some(name) => format!("lock {name:?}"),
-            None => format!("lock #{}", lock.get()),
         }
     }
 
     /// How many records of what comes and goes there are.
     pub(super) fn records(&self) -> [usize; 7] {
         let counts = self.graph.counts();
-        let Core { parties, by_number, waiters, deadlines, .. } = self;
-        [parties.len(), by_number.len(), waiters.len(), deadlines.len(), counts.workers, counts.waits, counts.holds]
+        let Core { parties, by_number, waiters, ended, deadlines, .. } = self;
+        [parties.len(), by_number.len(), waiters.len() + ended.len(), deadlines.len(), counts.workers, counts.waits, counts.holds]
+    }
+}
+
+/// A deadline is at another place.
+fn moved(waiters: &mut Slots<WaitKey, Waiter>, slot: u32, place: usize) {
+    if let Some((_, waiter)) = waiters.at(slot) {
+        waiter.place = place;
     }
 }

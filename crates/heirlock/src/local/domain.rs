@@ -1,11 +1,13 @@
 //! Domains: locks that are looked at together.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use super::core::{Core, Wakes};
-use super::graph::{DeadlockPolicy, Graph};
+use super::graph::{DeadlockPolicy, Graph, Order};
+use super::raw::bypass_limit;
 use super::timer;
 use crate::Worker;
 use crate::clock::{BootClock, Clock, Moment};
@@ -29,6 +31,8 @@ pub(super) struct Inner {
     core: Mutex<Core>,
     clock: Box<dyn Clock>,
     policy: DeadlockPolicy,
+    order: Order,
+    bypass: Option<NonZeroU32>,
     stall_time: Duration,
     /// The same moment on the domain's clock and as an `Instant`, so that equal deadlines stay equal.
     anchor: OnceLock<(Moment, Instant)>,
@@ -40,7 +44,14 @@ static ALL: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
 impl Domain {
     /// A new domain, apart from all others.
     pub fn builder() -> Builder {
-        Builder { policy: DeadlockPolicy::default(), stall_time: Duration::from_secs(1), trust_tasks: false, clock: Box::new(BootClock) }
+        Builder {
+            policy: DeadlockPolicy::default(),
+            order: Order::Priority,
+            bypass: None,
+            stall_time: Duration::from_secs(1),
+            trust_tasks: false,
+            clock: Box::new(BootClock),
+        }
     }
 
     /// The domain of all locks that were not put into another.
@@ -63,6 +74,14 @@ impl Domain {
     #[doc(hidden)]
     pub fn records(&self) -> [usize; 7] {
         lock(&self.0.core).records()
+    }
+
+    pub(super) fn order(&self) -> Order {
+        self.0.order
+    }
+
+    pub(super) fn bypass(&self) -> Option<NonZeroU32> {
+        self.0.bypass
     }
 
     pub(super) fn from_inner(inner: Arc<Inner>) -> Domain {
@@ -150,6 +169,8 @@ impl Eq for Domain {}
 #[must_use = "a builder does nothing until it is built"]
 pub struct Builder {
     policy: DeadlockPolicy,
+    order: Order,
+    bypass: Option<NonZeroU32>,
     stall_time: Duration,
     trust_tasks: bool,
     clock: Box<dyn Clock>,
@@ -159,6 +180,21 @@ impl Builder {
     /// What to do about a cycle of waits; at first, the wait that closes a certain one fails.
     pub fn deadlock_policy(mut self, policy: DeadlockPolicy) -> Builder {
         self.policy = policy;
+        self
+    }
+
+    /// Who is served first by locks that do not say it themselves; by priority at first.
+    pub fn order(mut self, order: Order) -> Builder {
+        self.order = order;
+        self
+    }
+
+    /// After how many grants to others the oldest waiter is next, on locks that do not say it themselves; without a limit at first.
+    ///
+    /// # Panics
+    /// If the limit is 0.
+    pub fn bypass_limit(mut self, limit: u32) -> Builder {
+        self.bypass = Some(bypass_limit(limit));
         self
     }
 
@@ -197,10 +233,10 @@ impl Builder {
 
     /// The domain.
     pub fn build(self) -> Domain {
-        let Builder { policy, stall_time, trust_tasks, clock } = self;
+        let Builder { policy, order, bypass, stall_time, trust_tasks, clock } = self;
         clock.on_jump(Box::new(timer::jumped));
         let core = Mutex::new(Core::new(Graph::new(policy), trust_tasks, stall_time));
-        let inner = Arc::new(Inner { core, clock, policy, stall_time, anchor: OnceLock::new() });
+        let inner = Arc::new(Inner { core, clock, policy, order, bypass, stall_time, anchor: OnceLock::new() });
         let mut all = lock(&ALL);
         all.retain(|domain| domain.strong_count() > 0);
         all.push(Arc::downgrade(&inner));

@@ -3,16 +3,18 @@
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut};
+use std::ops::{AsyncFnOnce, Deref, DerefMut};
+use std::panic::Location;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::acquire::{Acquire, Sealed};
+use super::acquire::{Acquire, Sealed, questions, setup};
 use super::domain::Domain;
-use super::graph::Kind;
-use super::owned::AcquireOwned;
+use super::graph::{Kind, Order};
+use super::owned::{AcquireOwned, OwnedMutexGuard};
 use super::raw::Raw;
-use super::wait::{Held, attempt};
-use crate::Result;
+use super::wait::{Held, Unfinished, attempt};
+use crate::{Result, Worker};
 
 /// A value that one at a time may use, and whose holder inherits the priority of whoever waits for it.
 ///
@@ -50,12 +52,7 @@ impl<T> Mutex<T> {
         Mutex { raw: Raw::new(Kind::Mutex, Some(name)), value: UnsafeCell::new(value) }
     }
 
-    /// The lock in another domain.
-    #[must_use]
-    pub fn in_domain(mut self, domain: &Domain) -> Mutex<T> {
-        self.raw.set_domain(domain);
-        self
-    }
+    setup!(Mutex);
 
     /// The value.
     pub fn into_inner(self) -> T {
@@ -73,8 +70,38 @@ impl<T: ?Sized> Mutex<T> {
     /// # Cancel safety
     /// Dropping the future in whatever state leaves nothing behind: a lock that it was just granted goes on to the next waiter. A place in the
     /// queue is lost.
+    #[inline]
+    #[track_caller]
     pub fn lock(&self) -> Acquire<'_, Mutex<T>> {
-        Acquire::new(self)
+        Acquire::new(self, Location::caller())
+    }
+
+    /// Runs the closure on the value, and the lock is held that long. If the lock is [`poisoning`](Mutex::poisoning), work that is dropped
+    /// unfinished poisons it, as a panic does.
+    ///
+    /// # Errors
+    /// As [`lock`](Mutex::lock).
+    ///
+    /// # Cancel safety
+    /// While it waits, as [`lock`](Mutex::lock); from then on as the closure's future.
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// let list = heirlock::local::Mutex::new(vec![1]);
+    /// let length = list.with(async |list| { list.push(2); list.len() }).await?;
+    /// assert_eq!(length, 2);
+    /// # Ok::<(), heirlock::Error>(()) }).unwrap();
+    /// ```
+    #[track_caller]
+    pub fn with<R>(&self, work: impl AsyncFnOnce(&mut T) -> R) -> impl Future<Output = Result<R>> {
+        let acquire = self.lock();
+        async move {
+            let mut guard = acquire.await?;
+            let unfinished = Unfinished::of(&self.raw);
+            let result = work(&mut guard).await;
+            unfinished.finished();
+            Ok(result)
+        }
     }
 
     /// As [`lock`](Mutex::lock), with a guard that keeps the lock alive and may go anywhere.
@@ -93,14 +120,15 @@ impl<T: ?Sized> Mutex<T> {
     /// std::thread::spawn(move || drop(guard)).join().unwrap();
     /// assert!(!lock.is_locked());
     /// ```
-    pub fn lock_owned(self: &Arc<Self>) -> AcquireOwned<T> {
-        AcquireOwned::new(Arc::clone(self))
+    #[track_caller]
+    pub fn lock_owned(self: &Arc<Self>) -> AcquireOwned<Mutex<T>> {
+        AcquireOwned::new(Arc::clone(self), Location::caller())
     }
 
     /// Acquires the lock if nobody holds it or waits for it.
     ///
     /// # Errors
-    /// `WouldBlock` otherwise.
+    /// `WouldBlock` otherwise; `Poisoned` where a holder panicked.
     ///
     /// ```
     /// let lock = heirlock::local::Mutex::new(3);
@@ -108,8 +136,10 @@ impl<T: ?Sized> Mutex<T> {
     /// assert!(lock.try_lock().unwrap_err().is_would_block());
     /// # drop(guard);
     /// ```
+    #[inline]
+    #[track_caller]
     pub fn try_lock(&self) -> Result<MutexGuard<'_, T>> {
-        attempt(&self.raw).map(|held| self.guard(held))
+        attempt(&self.raw, Location::caller()).map(|held| self.guard(held))
     }
 
     /// Acquires the lock on this thread, for code that is not async: [`lock`](Mutex::lock) with [`Acquire::blocking`].
@@ -121,28 +151,18 @@ impl<T: ?Sized> Mutex<T> {
     /// let lock = heirlock::local::Mutex::new(3);
     /// assert_eq!(*lock.lock_blocking().unwrap(), 3);
     /// ```
+    #[track_caller]
     pub fn lock_blocking(&self) -> Result<MutexGuard<'_, T>> {
         self.lock().blocking()
     }
 
-    /// Whether anybody holds it, or has been granted it. It may be otherwise a moment later.
-    pub fn is_locked(&self) -> bool {
-        self.raw.is_held()
-    }
-
-    /// Its name.
-    pub fn name(&self) -> Option<&'static str> {
-        self.raw.name()
-    }
-
-    /// The value, without locking: nobody else can have the lock.
-    pub fn get_mut(&mut self) -> &mut T {
-        self.value.get_mut()
-    }
+    questions!(Mutex);
 
     /// Where the value is. To be dereferenced by the holder only.
-    pub(super) fn value(&self) -> *mut T {
-        self.value.get()
+    #[inline]
+    pub(super) fn value(&self) -> NonNull<T> {
+        // SAFETY: the pointer of a cell is never null.
+        unsafe { NonNull::new_unchecked(self.value.get()) }
     }
 }
 
@@ -180,12 +200,20 @@ impl<T: ?Sized> Sealed for Mutex<T> {
         &self.raw
     }
 
-    fn guard(&self, _: Held) -> MutexGuard<'_, T> {
-        MutexGuard { lock: self, value: PhantomData }
+    #[inline]
+    fn guard(&self, held: Held) -> MutexGuard<'_, T> {
+        MutexGuard { raw: &self.raw, value: self.value(), held, marker: PhantomData }
+    }
+
+    type OwnedGuard = OwnedMutexGuard<T>;
+
+    fn owned_guard(self: Arc<Self>, held: Held) -> OwnedMutexGuard<T> {
+        OwnedMutexGuard::new(self, held)
     }
 }
 
-/// The right to the value of a [`Mutex`], until it is dropped.
+/// The right to the value of a [`Mutex`], or to a part of it, until it is dropped. The hold stays its acquirer's wherever the guard goes, unless it
+/// is [transferred](MutexGuard::transfer_to).
 ///
 /// It crosses threads, and is shared by them, only where a `&mut T` is:
 ///
@@ -196,30 +224,92 @@ impl<T: ?Sized> Sealed for Mutex<T> {
 /// ```
 #[must_use = "the lock is released as soon as its guard is dropped"]
 pub struct MutexGuard<'a, T: ?Sized> {
-    lock: &'a Mutex<T>,
-    /// It crosses threads, and is shared by them, as a `&mut T` is.
-    value: PhantomData<&'a mut T>,
+    raw: &'a Raw,
+    /// The value, or the part of it that the guard gives. Not a reference: that would claim the value until the guard has been dropped whole, when
+    /// the next holder may be using it.
+    value: NonNull<T>,
+    held: Held,
+    marker: PhantomData<&'a mut T>,
+}
+
+// SAFETY: a guard is a `&mut T` and a `&Raw`, which is `Sync`.
+unsafe impl<T: ?Sized + Send> Send for MutexGuard<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: ?Sized + Sync> Sync for MutexGuard<'_, T> {}
+
+impl<'a, T: ?Sized> MutexGuard<'a, T> {
+    /// The guard of a part of the value.
+    ///
+    /// ```
+    /// use heirlock::local::{Mutex, MutexGuard};
+    /// let pair = Mutex::new((1, "one"));
+    /// let mut first = MutexGuard::map(pair.try_lock().unwrap(), |pair| &mut pair.0);
+    /// *first += 1;
+    /// assert!(pair.is_locked());
+    /// drop(first);
+    /// assert_eq!(pair.into_inner(), (2, "one"));
+    /// ```
+    pub fn map<U: ?Sized>(mut guard: Self, part: impl FnOnce(&mut T) -> &mut U) -> MutexGuard<'a, U> {
+        let value = NonNull::from(part(&mut guard));
+        guard.of(value)
+    }
+
+    /// The guard of a part of the value that may not be there.
+    ///
+    /// # Errors
+    /// The guard itself, if it is not.
+    pub fn filter_map<U: ?Sized>(mut guard: Self, part: impl FnOnce(&mut T) -> Option<&mut U>) -> Result<MutexGuard<'a, U>, Self> {
+        match part(&mut guard).map(NonNull::from) {
+            Some(value) => Ok(guard.of(value)),
+            None => Err(guard),
+        }
+    }
+
+    fn of<U: ?Sized>(self, value: NonNull<U>) -> MutexGuard<'a, U> {
+        let MutexGuard { raw, held, .. } = self;
+        std::mem::forget(self);
+        MutexGuard { raw, value, held, marker: PhantomData }
+    }
+
+    /// Makes the hold another worker's: from now on that one inherits from who waits, and is named by errors and snapshots.
+    ///
+    /// ```
+    /// use heirlock::{Worker, local::Mutex};
+    /// # pollster::block_on(async {
+    /// let (first, second, lock) = (Worker::new("first"), Worker::new("second"), Mutex::new(()));
+    /// let guard = first.run(lock.lock()).await?;
+    /// assert!(first.run(lock.lock()).await.unwrap_err().is_deadlock());
+    /// guard.transfer_to(&second);
+    /// assert!(second.run(lock.lock()).await.unwrap_err().is_deadlock());
+    /// # Ok::<(), heirlock::Error>(()) }).unwrap();
+    /// ```
+    pub fn transfer_to(&self, worker: &Worker) {
+        self.raw.transfer(worker);
+    }
 }
 
 impl<T: ?Sized> Deref for MutexGuard<'_, T> {
     type Target = T;
 
+    #[inline]
     fn deref(&self) -> &T {
         // SAFETY: a guard exists for the lock's one holder only, and while it is borrowed shared, no `&mut` of the value can come from it.
-        unsafe { &*self.lock.value() }
+        unsafe { self.value.as_ref() }
     }
 }
 
 impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
+    #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: a guard exists for the lock's one holder only, and it is borrowed exclusively.
-        unsafe { &mut *self.lock.value() }
+        unsafe { self.value.as_mut() }
     }
 }
 
 impl<T: ?Sized> Drop for MutexGuard<'_, T> {
+    #[inline]
     fn drop(&mut self) {
-        self.lock.raw.release();
+        self.raw.release(1, self.held);
     }
 }
 

@@ -1,13 +1,19 @@
 //! What every exclusive lock is under its type: one word, and a place in a domain's graph once it was contended.
 
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::num::NonZeroU32;
+use std::panic::Location;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::task::Waker;
 
 use super::core::{Core, Fate};
 use super::domain::Domain;
-use super::graph::{Acquired, Kind, LockKey, LockSpec, Mode, Request, WaitKey, WorkerKey};
+use super::graph::{Acquired, Kind, LockKey, LockSpec, Mode, NEVER, Order, Origin, Released, Request, WaitKey, WorkerKey};
 use super::identity::{ANONYMOUS, BITS, Owner};
+use super::poison::Poison;
+use super::wait::{Held, overflow};
+use crate::Worker;
 use crate::clock::Moment;
 
 /// The word of a lock:
@@ -29,15 +35,31 @@ pub struct Raw {
     word: AtomicU64,
     /// The lock's key in its domain's graph, 0 before it has one. Written under the domain's mutex.
     key: AtomicU64,
-    kind: Kind,
+    /// Where the holder acquired the lock, for whoever looks: written after the word was taken, and taken away before the word is free, so that
+    /// no holder is shown another's. A contender may see none.
+    site: AtomicPtr<Location<'static>>,
+    setup: Setup,
     name: Option<&'static str>,
     domain: Option<Domain>,
+    pub(super) poison: Poison,
+}
+
+/// The rules of a lock, fixed before it is shared.
+#[derive(Clone, Copy)]
+struct Setup {
+    kind: Kind,
+    /// The domain's, if there is none.
+    order: Option<Order>,
+    bypass: Option<NonZeroU32>,
 }
 
 const FREE: u64 = 0;
 const CONTENDED: u64 = 1;
 const DEPTH: u32 = BITS + 1;
 const LEVEL: u64 = 1 << DEPTH;
+
+/// A source line.
+pub(super) type Site = &'static Location<'static>;
 
 /// The owner's number in a word.
 fn owner_in(word: u64) -> u64 {
@@ -55,6 +77,9 @@ pub(super) struct Ask<'a> {
     pub(super) over: bool,
     /// Of an earlier wait that lost its place.
     pub(super) arrival: Option<u64>,
+    pub(super) site: Site,
+    /// When it begins to wait; `NEVER` if it will not.
+    pub(super) at: u64,
 }
 
 /// What came of it.
@@ -70,7 +95,30 @@ pub(super) enum Entered {
 
 impl Raw {
     pub(super) const fn new(kind: Kind, name: Option<&'static str>) -> Raw {
-        Raw { word: AtomicU64::new(FREE), key: AtomicU64::new(0), kind, name, domain: None }
+        Raw {
+            word: AtomicU64::new(FREE),
+            key: AtomicU64::new(0),
+            site: AtomicPtr::new(ptr::null_mut()),
+            setup: Setup { kind, order: None, bypass: None },
+            name,
+            domain: None,
+            poison: Poison::off(),
+        }
+    }
+
+    /// What is set before the lock is shared.
+    pub(super) const fn set_order(&mut self, order: Order) {
+        self.setup.order = Some(order);
+    }
+
+    pub(super) const fn set_poisoning(&mut self) {
+        self.poison.watch();
+    }
+
+    /// # Panics
+    /// If the limit is 0.
+    pub(super) const fn set_bypass_limit(&mut self, limit: u32) {
+        self.setup.bypass = Some(bypass_limit(limit));
     }
 
     /// Moves a lock that nobody has yet shared.
@@ -93,7 +141,7 @@ impl Raw {
     }
 
     pub(super) fn is_reentrant(&self) -> bool {
-        self.kind == Kind::RLock
+        self.setup.kind == Kind::RLock
     }
 
     pub(super) fn is_held(&self) -> bool {
@@ -101,8 +149,19 @@ impl Raw {
     }
 
     /// Takes the lock if it is free.
-    pub(super) fn take_free(&self, owner: u64) -> bool {
-        self.word.compare_exchange(FREE, owner << 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    #[inline]
+    pub(super) fn take_free(&self, owner: u64, site: Site) -> bool {
+        let taken = self.word.compare_exchange(FREE, owner << 1, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        if taken {
+            self.note_site(site);
+        }
+        taken
+    }
+
+    /// Where the lock was acquired, for who has just got it.
+    #[inline]
+    pub(super) fn note_site(&self, site: Site) {
+        self.site.store(ptr::from_ref(site).cast_mut(), Ordering::Relaxed);
     }
 
     /// Enters again, if the owner holds the lock and the graph does not know of it.
@@ -119,29 +178,104 @@ impl Raw {
         false
     }
 
-    /// Gives a level up; the last one to the next in line if there is one. For whoever has a guard.
-    pub(super) fn release(&self) {
+    /// One more level for the holder, whoever that is. For whoever has a guard.
+    pub(super) fn again(&self) -> crate::Result<Held> {
+        if self.enter_again(owner_in(self.word.load(Ordering::Relaxed))) {
+            return Ok(Held::here(self));
+        }
+        let entered = self.domain().event(|core| {
+            let key = self.tell_holder(core);
+            let holder = core.graph.holder(key)?;
+            core.graph.try_acquire(&Request::new(holder, key, Mode::Exclusive), &mut core.effects)
+        });
+        if matches!(entered, Some(Acquired::Held(_))) { Ok(Held::here(self)) } else { Err(overflow(self.label())) }
+    }
+
+    /// Gives up the levels of a guard; the last one to the next in line if there is one.
+    #[inline]
+    pub(super) fn release(&self, levels: u32, held: Held) {
+        if !self.poison.is_off() && held.is_dropped_by_a_panic() {
+            self.left(false);
+        }
+        self.let_go(levels);
+    }
+
+    #[inline]
+    fn let_go(&self, levels: u32) {
         let mut word = self.word.load(Ordering::Relaxed);
         while word & CONTENDED == 0 {
-            let less = word.checked_sub(LEVEL).unwrap_or(FREE);
+            let less = word.checked_sub(LEVEL * u64::from(levels)).unwrap_or(FREE);
+            if less == FREE {
+                self.site.store(ptr::null_mut(), Ordering::Relaxed);
+            }
             // Between the two a contender may have come, whom the long way serves, or another guard of the same owner gone.
             match self.word.compare_exchange(word, less, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => word = now,
             }
         }
-        self.hand_over();
+        self.hand_over(levels);
     }
 
     #[cold]
-    fn hand_over(&self) {
+    fn hand_over(&self, levels: u32) {
         let domain = self.domain();
         domain.event(|core| {
             let key = self.key(core);
             core.note_time(key, domain.clock());
             if let Some(holder) = core.graph.holder(key) {
-                core.graph.release(holder, key, &mut core.effects);
+                let released = core.graph.release_levels(holder, key, levels, &mut core.effects);
+                if released == Released::Freed {
+                    // Under the mutex, so that it does not fall upon the next holder, who learns of its grant there.
+                    self.site.store(ptr::null_mut(), Ordering::Relaxed);
+                }
                 core.leaves(holder);
+            }
+            self.follow(core, key);
+        });
+    }
+
+    /// For who has just got the lock, if poison is a matter here: whether it may have it.
+    #[cold]
+    pub(super) fn admit(&self, even_poisoned: bool) -> crate::Result<()> {
+        if self.poison.is_poisoned() && !even_poisoned {
+            let error = self.poison.error(&self.label());
+            self.let_go(1);
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Where the holder acquired it.
+    pub(super) fn site(&self) -> Option<Site> {
+        // SAFETY: null, or made of a `&'static Location` by `take_free`.
+        unsafe { self.site.load(Ordering::Relaxed).as_ref() }
+    }
+
+    /// Whoever holds the lock has left its work unfinished, or has panicked.
+    #[cold]
+    pub(super) fn left(&self, unfinished: bool) {
+        self.poison.poison(owner_in(self.word.load(Ordering::Relaxed)), self.site(), unfinished);
+    }
+
+    /// The hold, with all its levels, becomes another worker's. For whoever has a guard.
+    pub(super) fn transfer(&self, to: &Worker) {
+        let (number, mut word) = (to.id().get(), self.word.load(Ordering::Relaxed));
+        while word & CONTENDED == 0 {
+            let theirs = word & !(LEVEL - 1) | number << 1;
+            // A contender that comes in between has told the graph of the old owner: the long way.
+            match self.word.compare_exchange(word, theirs, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => word = now,
+            }
+        }
+        self.domain().event(|core| {
+            let key = self.key(core);
+            if let Some(holder) = core.graph.holder(key) {
+                let heir = core.enlist(&Owner::Worker(to.clone()));
+                core.graph.transfer(key, holder, heir, &mut core.effects);
+                core.leaves(holder);
+                core.leaves(heir);
             }
             self.follow(core, key);
         });
@@ -150,38 +284,60 @@ impl Raw {
     /// Takes the lock or what the owner was granted of it, or queues with a waker, which must be there unless the time is over.
     pub(super) fn enter(&self, core: &mut Core, ask: &Ask<'_>, waker: &mut Option<Waker>) -> Entered {
         let number = ask.owner.number();
-        loop {
+        let again = loop {
             let word = self.word.load(Ordering::Relaxed);
-            let again = self.kind == Kind::RLock && owner_in(word) == number && number != ANONYMOUS;
+            let again = self.is_reentrant() && owner_in(word) == number && number != ANONYMOUS;
             if again && !self.may_reenter(core, ask.owner) {
                 return Entered::NeedsWorker;
             }
             if word == FREE {
-                if self.take_free(number) {
+                if self.take_free(number, ask.site) {
                     return Entered::Held;
                 }
             } else if word & CONTENDED != 0 {
-                break;
+                break again;
             } else if ask.over && !again {
                 return Entered::TimedOut;
-            } else if self.word.compare_exchange(word, word | CONTENDED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                // The holder can no longer leave without this mutex. It enters the graph before whoever waits for it.
-                let key = self.key(core);
-                let holder = core.enlist(&Owner::from_number(owner_in(word)));
-                let depth = u32::try_from(word >> DEPTH).unwrap_or(0) + 1;
-                core.graph.hold(holder, key, Mode::Exclusive, depth, &mut core.effects);
-                break;
+            } else if self.tell_graph(core, word) {
+                break again;
             }
-        }
+        };
         let key = self.key(core);
         let worker = core.enlist(ask.owner);
         core.take_over(key);
         let entered = queue(core, ask, waker, worker, key);
+        if matches!(entered, Entered::Held) && !again {
+            self.note_site(ask.site);
+        }
         if !matches!(entered, Entered::Held | Entered::Queued(..)) {
             core.leaves(worker);
         }
         self.follow(core, key);
         entered
+    }
+
+    /// Tells the graph who holds, if the word is still that.
+    fn tell_graph(&self, core: &mut Core, word: u64) -> bool {
+        // The holder can no longer leave without the mutex. It enters the graph before whoever waits for it.
+        if self.word.compare_exchange(word, word | CONTENDED, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        let key = self.key(core);
+        let holder = core.enlist(&Owner::from_number(owner_in(word)));
+        let depth = u32::try_from(word >> DEPTH).unwrap_or(0) + 1;
+        core.graph.hold(holder, key, Mode::Exclusive, depth, &mut core.effects);
+        core.graph.note_origin(holder, key, Origin { site: self.site(), at: NEVER });
+        true
+    }
+
+    /// Tells the graph who holds, if it does not know. For whoever has a guard, so that there is a holder.
+    fn tell_holder(&self, core: &mut Core) -> LockKey {
+        loop {
+            let word = self.word.load(Ordering::Relaxed);
+            if word & CONTENDED != 0 || self.tell_graph(core, word) {
+                return self.key(core);
+            }
+        }
     }
 
     /// Whether the owner, whose number the word has, may have one more level: a bare task only what it was granted and has not taken.
@@ -217,7 +373,10 @@ impl Raw {
         if number != 0 {
             return LockKey::from_number(number);
         }
-        let key = core.graph.add_lock(LockSpec::new(self.kind));
+        let Setup { kind, order, bypass } = self.setup;
+        let domain = self.domain();
+        let spec = LockSpec { order: order.unwrap_or(domain.order()), bypass: bypass.or(domain.bypass()), ..LockSpec::new(kind) };
+        let key = core.graph.add_lock(spec);
         core.name_lock(key, self.name);
         self.key.store(key.get(), Ordering::Relaxed);
         key
@@ -243,6 +402,17 @@ impl Raw {
     }
 }
 
+/// A limit that is one.
+///
+/// # Panics
+/// If it is 0.
+pub(super) const fn bypass_limit(limit: u32) -> NonZeroU32 {
+    match NonZeroU32::new(limit) {
+        Some(limit) => limit,
+        None => panic!("a bypass limit of 0 would let nobody go first: give at least 1"),
+    }
+}
+
 impl Drop for Raw {
     fn drop(&mut self) {
         self.purge();
@@ -251,9 +421,11 @@ impl Drop for Raw {
 
 /// The graph knows the lock, and decides.
 fn queue(core: &mut Core, ask: &Ask<'_>, waker: &mut Option<Waker>, worker: WorkerKey, lock: LockKey) -> Entered {
+    let origin = Origin { site: Some(ask.site), at: ask.at };
+    let request = Request { origin, ..Request::new(worker, lock, Mode::Exclusive) };
     let waker = if ask.over { None } else { waker.take() };
     let Some(waker) = waker else {
-        let taken = core.graph.try_acquire(worker, lock, Mode::Exclusive, &mut core.effects);
+        let taken = core.graph.try_acquire(&request, &mut core.effects);
         return match taken {
             Some(Acquired::Held(_)) => Entered::Held,
             Some(Acquired::Overflow) => Entered::Overflow,
@@ -265,7 +437,7 @@ fn queue(core: &mut Core, ask: &Ask<'_>, waker: &mut Option<Waker>, worker: Work
         deadline: ask.deadline,
         expires: ask.expires.map(Moment::as_nanos),
         arrival: ask.arrival,
-        ..Request::new(worker, lock, Mode::Exclusive)
+        ..request
     };
     match core.graph.acquire(&request, &mut core.effects) {
         Acquired::Queued(wait) => {

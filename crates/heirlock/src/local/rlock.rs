@@ -3,14 +3,18 @@
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::Deref;
+use std::ops::{AsyncFnOnce, Deref};
+use std::panic::Location;
+use std::ptr::NonNull;
+use std::sync::Arc;
 
-use super::acquire::{Acquire, Sealed};
+use super::acquire::{Acquire, Sealed, questions, setup};
 use super::domain::Domain;
-use super::graph::Kind;
+use super::graph::{Kind, Order};
+use super::owned::{AcquireOwned, OwnedRLockGuard};
 use super::raw::Raw;
-use super::wait::{Held, attempt};
-use crate::Result;
+use super::wait::{Held, Unfinished, attempt};
+use crate::{Result, Worker};
 
 /// A [`Mutex`](super::Mutex) whose holder may acquire it again: it is free when all its guards have gone.
 ///
@@ -35,7 +39,7 @@ use crate::Result;
 /// # Ok::<(), heirlock::Error>(()) }).unwrap();
 /// ```
 pub struct RLock<T: ?Sized> {
-    raw: Raw,
+    pub(super) raw: Raw,
     value: UnsafeCell<T>,
 }
 
@@ -56,12 +60,7 @@ impl<T> RLock<T> {
         RLock { raw: Raw::new(Kind::RLock, Some(name)), value: UnsafeCell::new(value) }
     }
 
-    /// The lock in another domain.
-    #[must_use]
-    pub fn in_domain(mut self, domain: &Domain) -> RLock<T> {
-        self.raw.set_domain(domain);
-        self
-    }
+    setup!(RLock);
 
     /// The value.
     pub fn into_inner(self) -> T {
@@ -80,16 +79,52 @@ impl<T: ?Sized> RLock<T> {
     /// # Cancel safety
     /// Dropping the future in whatever state leaves nothing behind: a lock that it was just granted goes on to the next waiter. A place in the
     /// queue is lost.
+    #[inline]
+    #[track_caller]
     pub fn lock(&self) -> Acquire<'_, RLock<T>> {
-        Acquire::new(self)
+        Acquire::new(self, Location::caller())
+    }
+
+    /// Runs the closure on the value, and the lock is held that long. If the lock is [`poisoning`](RLock::poisoning), work that is dropped
+    /// unfinished poisons it, as a panic does.
+    ///
+    /// # Errors
+    /// As [`lock`](RLock::lock).
+    ///
+    /// # Cancel safety
+    /// While it waits, as [`lock`](RLock::lock); from then on as the closure's future.
+    #[track_caller]
+    pub fn with<R>(&self, work: impl AsyncFnOnce(&T) -> R) -> impl Future<Output = Result<R>> {
+        let acquire = self.lock();
+        async move {
+            let guard = acquire.await?;
+            let unfinished = Unfinished::of(&self.raw);
+            let result = work(&guard).await;
+            unfinished.finished();
+            Ok(result)
+        }
+    }
+
+    /// As [`lock`](RLock::lock), with a guard that keeps the lock alive and may go anywhere.
+    ///
+    /// # Errors
+    /// As [`lock`](RLock::lock).
+    ///
+    /// # Cancel safety
+    /// As [`lock`](RLock::lock).
+    #[track_caller]
+    pub fn lock_owned(self: &Arc<Self>) -> AcquireOwned<RLock<T>> {
+        AcquireOwned::new(Arc::clone(self), Location::caller())
     }
 
     /// Acquires the lock if nobody holds it or waits for it, or enters again.
     ///
     /// # Errors
     /// `WouldBlock` if another has it or waits for it; `NeedsWorker` and `Overflow` as [`lock`](RLock::lock).
+    #[inline]
+    #[track_caller]
     pub fn try_lock(&self) -> Result<RLockGuard<'_, T>> {
-        attempt(&self.raw).map(|held| self.guard(held))
+        attempt(&self.raw, Location::caller()).map(|held| self.guard(held))
     }
 
     /// Acquires the lock on this thread, or enters again, for code that is not async: [`lock`](RLock::lock) with [`Acquire::blocking`].
@@ -102,23 +137,18 @@ impl<T: ?Sized> RLock<T> {
     /// let (first, second) = (lock.lock_blocking().unwrap(), lock.lock_blocking().unwrap());
     /// assert_eq!(*first + *second, 6);
     /// ```
+    #[track_caller]
     pub fn lock_blocking(&self) -> Result<RLockGuard<'_, T>> {
         self.lock().blocking()
     }
 
-    /// Whether anybody holds it, or has been granted it. It may be otherwise a moment later.
-    pub fn is_locked(&self) -> bool {
-        self.raw.is_held()
-    }
+    questions!(RLock);
 
-    /// Its name.
-    pub fn name(&self) -> Option<&'static str> {
-        self.raw.name()
-    }
-
-    /// The value, without locking: nobody else can have the lock.
-    pub fn get_mut(&mut self) -> &mut T {
-        self.value.get_mut()
+    /// Where the value is. To be read by who holds the lock only.
+    #[inline]
+    pub(super) fn value(&self) -> NonNull<T> {
+        // SAFETY: the pointer of a cell is never null.
+        unsafe { NonNull::new_unchecked(self.value.get()) }
     }
 }
 
@@ -132,8 +162,27 @@ impl<T: ?Sized> Sealed for RLock<T> {
         &self.raw
     }
 
-    fn guard(&self, _: Held) -> RLockGuard<'_, T> {
-        RLockGuard { lock: self, value: PhantomData }
+    #[inline]
+    fn guard(&self, held: Held) -> RLockGuard<'_, T> {
+        RLockGuard { raw: &self.raw, value: self.value(), levels: 1, held, marker: PhantomData }
+    }
+
+    type OwnedGuard = OwnedRLockGuard<T>;
+
+    fn owned_guard(self: Arc<Self>, held: Held) -> OwnedRLockGuard<T> {
+        OwnedRLockGuard::new(self, held)
+    }
+}
+
+impl<T: Default> Default for RLock<T> {
+    fn default() -> RLock<T> {
+        RLock::new(T::default())
+    }
+}
+
+impl<T> From<T> for RLock<T> {
+    fn from(value: T) -> RLock<T> {
+        RLock::new(value)
     }
 }
 
@@ -143,7 +192,7 @@ impl<T: ?Sized> fmt::Debug for RLock<T> {
     }
 }
 
-/// One level of a hold of an [`RLock`], until it is dropped.
+/// One level of a hold of an [`RLock`], or several [merged](RLockGuard::merge), until it is dropped.
 ///
 /// It crosses threads, and is shared by them, only where a `&T` may be, and the lock with it:
 ///
@@ -154,26 +203,117 @@ impl<T: ?Sized> fmt::Debug for RLock<T> {
 /// ```
 #[must_use = "the level is given up as soon as its guard is dropped"]
 pub struct RLockGuard<'a, T: ?Sized> {
-    lock: &'a RLock<T>,
-    value: PhantomData<&'a T>,
+    raw: &'a Raw,
+    /// The value, or the part of it that the guard gives. Not a reference: that would claim the value until the guard has been dropped whole, when
+    /// the next holder may be changing it.
+    value: NonNull<T>,
+    levels: u32,
+    held: Held,
+    marker: PhantomData<&'a T>,
+}
+
+// SAFETY: a guard is a `&T` and a `&Raw`, which is `Sync`; and with it goes the lock's last level perhaps, so that the next holder may be on another
+// thread than the last: what is in a `T` moves with that.
+unsafe impl<T: ?Sized + Send + Sync> Send for RLockGuard<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: ?Sized + Send + Sync> Sync for RLockGuard<'_, T> {}
+
+impl<'a, T: ?Sized> RLockGuard<'a, T> {
+    /// Enters again, whoever calls: having a guard is proof enough.
+    ///
+    /// ```
+    /// let lock = heirlock::local::RLock::new(7);
+    /// # pollster::block_on(async {
+    /// let outer = lock.lock().await?;
+    /// let inner = outer.again()?;
+    /// drop(outer);
+    /// assert!(*inner == 7 && lock.is_locked());
+    /// # Ok::<(), heirlock::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// `Overflow` if the lock is held as many levels deep as can be counted.
+    pub fn again(&self) -> Result<RLockGuard<'a, T>> {
+        self.raw.again().map(|held| RLockGuard { raw: self.raw, value: self.value, levels: 1, held, marker: PhantomData })
+    }
+
+    /// Takes the levels of another guard of the same lock into this one.
+    ///
+    /// ```
+    /// # use heirlock::{Worker, local::RLock};
+    /// # pollster::block_on(Worker::new("w").run(async {
+    /// let lock = RLock::new(());
+    /// let (mut outer, inner) = (lock.lock().await?, lock.lock().await?);
+    /// outer.merge(inner);
+    /// drop(outer);
+    /// assert!(!lock.is_locked());
+    /// # Ok::<(), heirlock::Error>(()) })).unwrap();
+    /// ```
+    ///
+    /// # Panics
+    /// If the other guard is of another lock.
+    pub fn merge<U: ?Sized>(&mut self, other: RLockGuard<'a, U>) {
+        assert!(std::ptr::eq(self.raw, other.raw), "guards of two locks cannot be merged");
+        // Both are among the hold's levels, whose number fits.
+        self.levels += other.levels;
+        self.held.merge(other.held);
+        std::mem::forget(other);
+    }
+
+    /// The guard of a part of the value.
+    pub fn map<U: ?Sized>(guard: Self, part: impl FnOnce(&T) -> &U) -> RLockGuard<'a, U> {
+        let value = NonNull::from(part(&guard));
+        guard.of(value)
+    }
+
+    /// The guard of a part of the value that may not be there.
+    ///
+    /// # Errors
+    /// The guard itself, if it is not.
+    pub fn filter_map<U: ?Sized>(guard: Self, part: impl FnOnce(&T) -> Option<&U>) -> Result<RLockGuard<'a, U>, Self> {
+        match part(&guard).map(NonNull::from) {
+            Some(value) => Ok(guard.of(value)),
+            None => Err(guard),
+        }
+    }
+
+    fn of<U: ?Sized>(self, value: NonNull<U>) -> RLockGuard<'a, U> {
+        let RLockGuard { raw, levels, held, .. } = self;
+        std::mem::forget(self);
+        RLockGuard { raw, value, levels, held, marker: PhantomData }
+    }
+
+    /// Makes the whole hold, with the levels of all its guards, another worker's: from now on that one inherits from who waits, and may enter
+    /// again.
+    pub fn transfer_to(&self, worker: &Worker) {
+        self.raw.transfer(worker);
+    }
 }
 
 impl<T: ?Sized> Deref for RLockGuard<'_, T> {
     type Target = T;
 
+    #[inline]
     fn deref(&self) -> &T {
         // SAFETY: while a guard lives its owner holds the lock, and neither a guard of it nor anything else gives out a `&mut` of the value.
-        unsafe { &*self.lock.value.get() }
+        unsafe { self.value.as_ref() }
     }
 }
 
 impl<T: ?Sized> Drop for RLockGuard<'_, T> {
+    #[inline]
     fn drop(&mut self) {
-        self.lock.raw.release();
+        self.raw.release(self.levels, self.held);
     }
 }
 
 impl<T: ?Sized + fmt::Debug> fmt::Debug for RLockGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Display> fmt::Display for RLockGuard<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }

@@ -4,9 +4,9 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::core::Fate;
-use super::graph::WaitKey;
+use super::graph::{NEVER, WaitKey};
 use super::identity::{Owner, in_runtime, is_one_line, number_of_call, number_of_poll};
-use super::raw::{Ask, Entered, Raw};
+use super::raw::{Ask, Entered, Raw, Site};
 use crate::clock::Moment;
 use crate::{Error, Kind, Result};
 
@@ -16,94 +16,138 @@ pub(super) struct Options {
     pub(super) priority: Option<i32>,
     pub(super) timeout: Option<Duration>,
     pub(super) deadline: Option<Instant>,
+    pub(super) even_poisoned: bool,
 }
 
 /// Shows that a lock has just been acquired, for who makes its guard. Made here only.
-#[derive(Debug)]
-pub struct Held(());
+#[derive(Clone, Copy, Debug)]
+pub struct Held {
+    /// Whether the thread was panicking already: what becomes of such a guard says nothing of the value. Only looked at where poison matters.
+    unwinding: bool,
+}
+
+impl Held {
+    #[inline]
+    pub(super) fn here(raw: &Raw) -> Held {
+        Held { unwinding: !raw.poison.is_off() && std::thread::panicking() }
+    }
+
+    pub(super) fn is_dropped_by_a_panic(self) -> bool {
+        !self.unwinding && std::thread::panicking()
+    }
+
+    /// Of two guards in one.
+    pub(super) fn merge(&mut self, other: Held) {
+        self.unwinding &= other.unwinding;
+    }
+}
 
 /// One acquire of one lock. Whoever owns it passes the lock each time, always the same.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Wait {
     pub(super) options: Options,
+    site: Site,
     blocking: bool,
-    /// Bound at the first poll that finds the lock held.
-    bound: Option<Bound>,
     state: State,
 }
 
-/// What holds for the whole of a wait, also when it loses its place and queues again.
+/// What holds for the whole of a wait, also when it loses its place and queues again. Bound at the first poll that finds the lock held.
 #[derive(Debug)]
 struct Bound {
     owner: Owner,
-    deadline: Option<u64>,
-    expires: Option<Moment>,
+    /// `NEVER` if there is none.
+    deadline: u64,
+    expires: Moment,
     /// It was over when it began.
     over: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug)]
 enum State {
-    #[default]
     Unpolled,
     /// In the graph, queued or granted; which of both is known under the domain's mutex only.
-    Queued(WaitKey),
+    Queued(WaitKey, Bound),
     Done,
 }
 
 impl Wait {
-    pub(super) fn poll(&mut self, raw: &Raw, cx: &mut Context<'_>) -> Poll<Result<Held>> {
-        let arrival = match self.state {
-            State::Unpolled => {
-                let number = if self.blocking { number_of_call() } else { number_of_poll() };
-                if take_at_once(raw, number) {
-                    self.state = State::Done;
-                    return Poll::Ready(Ok(Held(())));
-                }
-                None
-            }
-            State::Queued(wait) => match look(raw, wait, cx) {
-                Fate::Queued => return Poll::Pending,
-                Fate::Granted => return self.done(Ok(Held(()))),
-                Fate::TimedOut => return self.done(Err(timed_out(raw))),
-                Fate::Deadlock(cycle) => return self.done(Err(Error::new(Kind::Deadlock, cycle))),
-                Fate::Displaced(arrival) => Some(arrival),
-            },
-            State::Done => panic!("a lock's future was polled after it had completed"),
-        };
-        self.enter(raw, cx, arrival)
+    pub(super) fn new(site: Site) -> Wait {
+        Wait { options: Options::default(), site, blocking: false, state: State::Unpolled }
     }
 
-    fn enter(&mut self, raw: &Raw, cx: &mut Context<'_>, arrival: Option<u64>) -> Poll<Result<Held>> {
-        let (options, blocking) = (self.options, self.blocking);
-        let bound = self.bound.get_or_insert_with(|| Bound::new(raw, options, blocking));
-        let Bound { owner, deadline, expires, over } = bound;
-        let ask = Ask { owner, priority: options.priority, deadline: *deadline, expires: *expires, over: *over, arrival };
+    #[inline]
+    pub(super) fn poll(&mut self, raw: &Raw, cx: &mut Context<'_>) -> Poll<Result<Held>> {
+        if matches!(self.state, State::Unpolled) {
+            let number = if self.blocking { number_of_call() } else { number_of_poll() };
+            if take_at_once(raw, number, self.site) {
+                self.state = State::Done;
+                return Poll::Ready(held(raw, self.options.even_poisoned));
+            }
+        }
+        self.poll_contended(raw, cx)
+    }
+
+    fn poll_contended(&mut self, raw: &Raw, cx: &mut Context<'_>) -> Poll<Result<Held>> {
+        match std::mem::replace(&mut self.state, State::Done) {
+            State::Unpolled => {
+                let bound = Bound::new(raw, self.options, self.blocking);
+                self.enter(raw, cx, bound, None)
+            }
+            State::Queued(wait, bound) => match look(raw, wait, cx) {
+                Fate::Queued => {
+                    self.state = State::Queued(wait, bound);
+                    Poll::Pending
+                }
+                Fate::Granted => {
+                    raw.note_site(self.site);
+                    Poll::Ready(held(raw, self.options.even_poisoned))
+                }
+                Fate::TimedOut => Poll::Ready(Err(timed_out(raw))),
+                Fate::Deadlock(cycle) => Poll::Ready(Err(Error::new(Kind::Deadlock, cycle))),
+                Fate::Displaced(arrival) => self.enter(raw, cx, bound, Some(arrival)),
+            },
+            State::Done => panic!("a lock's future was polled after it had completed"),
+        }
+    }
+
+    fn enter(&mut self, raw: &Raw, cx: &mut Context<'_>, bound: Bound, arrival: Option<u64>) -> Poll<Result<Held>> {
+        let ask = Ask {
+            owner: &bound.owner,
+            priority: self.options.priority,
+            deadline: (bound.deadline != NEVER).then_some(bound.deadline),
+            expires: (bound.expires != Moment::END).then_some(bound.expires),
+            over: bound.over,
+            arrival,
+            site: self.site,
+            at: raw.domain().clock().now().as_nanos(),
+        };
         // Cloned before the mutex is taken, and what is left of it is dropped after: a waker is foreign code.
         let mut waker = Some(cx.waker().clone());
         let entered = raw.domain().event(|core| raw.enter(core, &ask, &mut waker));
         match entered {
-            Entered::Held => self.done(Ok(Held(()))),
-            Entered::TimedOut => self.done(Err(timed_out(raw))),
-            Entered::Deadlock(cycle) => self.done(Err(Error::new(Kind::Deadlock, cycle))),
-            Entered::NeedsWorker => self.done(Err(needs_worker(raw))),
-            Entered::Overflow => self.done(Err(overflow(raw))),
+            Entered::Held => Poll::Ready(held(raw, self.options.even_poisoned)),
+            Entered::TimedOut => Poll::Ready(Err(timed_out(raw))),
+            Entered::Deadlock(cycle) => Poll::Ready(Err(Error::new(Kind::Deadlock, cycle))),
+            Entered::NeedsWorker => Poll::Ready(Err(needs_worker(raw))),
+            Entered::Overflow => Poll::Ready(Err(overflow(raw.label()))),
             Entered::Queued(wait) => {
-                self.state = State::Queued(wait);
+                self.state = State::Queued(wait, bound);
                 Poll::Pending
             }
         }
     }
 
-    fn done(&mut self, result: Result<Held>) -> Poll<Result<Held>> {
-        self.state = State::Done;
-        self.bound = None;
-        Poll::Ready(result)
+    /// The future is dropped. A grant that it had goes on to the next, and so does nothing get lost that was granted a moment ago.
+    #[inline]
+    pub(super) fn cancel(&mut self, raw: &Raw) {
+        if let State::Queued(..) = self.state {
+            self.cancel_queued(raw);
+        }
     }
 
-    /// The future is dropped. A grant that it had goes on to the next, and so does nothing get lost that was granted a moment ago.
-    pub(super) fn cancel(&mut self, raw: &Raw) {
-        if let State::Queued(wait) = std::mem::replace(&mut self.state, State::Done) {
+    #[cold]
+    fn cancel_queued(&mut self, raw: &Raw) {
+        if let State::Queued(wait, _) = std::mem::replace(&mut self.state, State::Done) {
             let waker = raw.domain().event(|core| raw.cancel(core, wait));
             drop(waker);
         }
@@ -112,9 +156,9 @@ impl Wait {
     /// Waits on this thread.
     pub(super) fn block(&mut self, raw: &Raw) -> Result<Held> {
         self.blocking = true;
-        if matches!(self.state, State::Unpolled) && take_at_once(raw, number_of_call()) {
+        if matches!(self.state, State::Unpolled) && take_at_once(raw, number_of_call(), self.site) {
             self.state = State::Done;
-            return Ok(Held(()));
+            return held(raw, self.options.even_poisoned);
         }
         if in_runtime() {
             return Err(Error::new(
@@ -136,14 +180,42 @@ impl Bound {
         let owner = if blocking { Owner::of_call() } else { Owner::of_poll() };
         let of_worker = if let Owner::Worker(worker) = &owner { worker.current_deadline() } else { None };
         let deadline = [options.deadline, of_worker].into_iter().flatten().min();
-        let (mut expires, mut over) = (None, false);
+        let (mut expires, mut over) = (Moment::END, false);
         if options.timeout.is_some() || deadline.is_some() {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             let span = [options.timeout, left].into_iter().flatten().min().unwrap_or(Duration::MAX);
             over = span.is_zero();
-            expires = Some(raw.domain().clock().now() + span);
+            expires = raw.domain().clock().now() + span;
         }
-        Bound { owner, deadline: deadline.map(|deadline| raw.domain().rank_of(deadline)), expires, over }
+        Bound { owner, deadline: deadline.map_or(NEVER, |deadline| raw.domain().rank_of(deadline)), expires, over }
+    }
+}
+
+/// For who has just got the lock: what it has, unless an earlier holder poisoned it.
+#[inline]
+fn held(raw: &Raw, even_poisoned: bool) -> Result<Held> {
+    if !raw.poison.is_off() {
+        raw.admit(even_poisoned)?;
+    }
+    Ok(Held::here(raw))
+}
+
+/// Poisons the lock unless the holder's work is finished before this is dropped.
+pub(super) struct Unfinished<'a>(&'a Raw);
+
+impl<'a> Unfinished<'a> {
+    pub(super) fn of(raw: &'a Raw) -> Unfinished<'a> {
+        Unfinished(raw)
+    }
+
+    pub(super) fn finished(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        self.0.left(true);
     }
 }
 
@@ -153,23 +225,29 @@ fn look(raw: &Raw, wait: WaitKey, cx: &mut Context<'_>) -> Fate {
 }
 
 /// Acquires without waiting, or not at all.
-pub(super) fn attempt(raw: &Raw) -> Result<Held> {
-    if take_at_once(raw, number_of_poll()) {
-        return Ok(Held(()));
+#[inline]
+pub(super) fn attempt(raw: &Raw, site: Site) -> Result<Held> {
+    if take_at_once(raw, number_of_poll(), site) {
+        return held(raw, false);
     }
+    attempt_contended(raw, site)
+}
+
+fn attempt_contended(raw: &Raw, site: Site) -> Result<Held> {
     let owner = Owner::of_poll();
-    let ask = Ask { owner: &owner, priority: None, deadline: None, expires: None, over: true, arrival: None };
+    let ask = Ask { owner: &owner, priority: None, deadline: None, expires: None, over: true, arrival: None, site, at: NEVER };
     match raw.domain().event(|core| raw.enter(core, &ask, &mut None)) {
-        Entered::Held => Ok(Held(())),
+        Entered::Held => held(raw, false),
         Entered::NeedsWorker => Err(needs_worker(raw)),
-        Entered::Overflow => Err(overflow(raw)),
+        Entered::Overflow => Err(overflow(raw.label())),
         _ => Err(Error::new(Kind::WouldBlock, format!("{} is held", raw.label()))),
     }
 }
 
 /// Takes the lock if it is free, or enters again who may.
-fn take_at_once(raw: &Raw, number: u64) -> bool {
-    raw.take_free(number) || raw.is_reentrant() && is_one_line(number) && raw.enter_again(number)
+#[inline]
+fn take_at_once(raw: &Raw, number: u64, site: Site) -> bool {
+    raw.take_free(number, site) || raw.is_reentrant() && is_one_line(number) && raw.enter_again(number)
 }
 
 fn needs_worker(raw: &Raw) -> Error {
@@ -183,8 +261,8 @@ fn needs_worker(raw: &Raw) -> Error {
     )
 }
 
-fn overflow(raw: &Raw) -> Error {
-    Error::new(Kind::Overflow, format!("{} is held as many levels deep as can be counted", raw.label()))
+pub(super) fn overflow(label: impl std::fmt::Display) -> Error {
+    Error::new(Kind::Overflow, format!("{label} is held as many levels deep as can be counted"))
 }
 
 fn timed_out(raw: &Raw) -> Error {

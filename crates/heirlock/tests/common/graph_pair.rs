@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use heirlock::local::graph::{
-    self, Acquired, DeadlockPolicy, Effects, Graph, Kind, Left, LockKey, LockSpec, Mode, On, Order, Released, Request, WaitKey, WorkerKey,
-    WorkerSpec,
+    self, Acquired, DeadlockPolicy, Effects, Graph, Kind, Left, LockKey, LockSpec, Mode, On, Order, Origin, Released, Request, WaitKey,
+    WorkerKey, WorkerSpec,
 };
 
 use super::graph_naive::{Ask, Cycle, Did, Hold, Id, Naive, Reply};
@@ -184,7 +184,8 @@ impl Pair {
         self.asked.insert(ask.wait, (ask.worker, ask.lock));
         let Ask { mode, depth, priority, deadline, expires, arrival, .. } = ask;
         let (worker, lock) = (WorkerKey::from_number(ask.worker), LockKey::from_number(ask.lock));
-        let request = Request { worker, lock, mode, depth, priority, deadline, expires, arrival };
+        let origin = Origin::UNKNOWN;
+        let request = Request { worker, lock, mode, depth, priority, deadline, expires, arrival, origin };
         self.event(
             &format!("{ask:?}"),
             |graph, effects, names| match graph.acquire(&request, effects) {
@@ -206,7 +207,7 @@ impl Pair {
         self.event(
             &format!("{worker} tries {lock} {mode:?}"),
             |graph, effects, _| {
-                let reply = match graph.try_acquire(w, l, mode, effects) {
+                let reply = match graph.try_acquire(&Request::new(w, l, mode), effects) {
                     None => Reply::No,
                     Some(Acquired::Held(depth)) => Reply::Held(depth),
                     Some(other) => panic!("{other:?}"),

@@ -104,7 +104,7 @@ impl World {
     pub(crate) fn try_acquire(&mut self, worker: &str, lock: &str, shared: bool) -> Outcome {
         self.notice(worker, lock);
         let mode = if shared { Mode::Shared } else { Mode::Exclusive };
-        let held = self.graph.try_acquire(self.workers[worker], self.locks[lock], mode, &mut self.effects);
+        let held = self.graph.try_acquire(&Request::new(self.workers[worker], self.locks[lock], mode), &mut self.effects);
         self.outcome(if held.is_some() { "held" } else { "no" })
     }
 

@@ -31,8 +31,9 @@ impl Graph {
         self.arrivals = self.arrivals.max(arrival + 1);
         if self.joins(lock, mode) && self.locks[lock].queue.leads(urgency, arrival) {
             self.locks[lock].queue.passed(NIL);
-            return self.hold_now(worker, lock, mode, request.depth, effects);
+            return self.hold_now(worker, lock, request, mode, effects);
         }
+        self.stamp(lock, request.origin.at);
         let own = self.waits.insert(Wait {
             worker,
             lock,
@@ -44,6 +45,7 @@ impl Graph {
             arrival,
             urgency,
             state: State::Queued,
+            origin: request.origin,
             places: [0; 4],
             link: [Link::NONE],
         });
@@ -82,15 +84,15 @@ impl Graph {
     ///
     /// # Panics
     /// If the worker or the lock is unknown.
-    pub fn try_acquire(&mut self, worker: WorkerKey, lock: LockKey, mode: Mode, effects: &mut Effects) -> Option<Acquired> {
-        let (worker, lock) = self.both(worker, lock);
-        let mode = self.mode_of(lock, mode);
-        let entered = self.reenter(worker, lock, mode, 1, effects);
+    pub fn try_acquire(&mut self, request: &Request, effects: &mut Effects) -> Option<Acquired> {
+        let (worker, lock) = self.both(request.worker, request.lock);
+        let mode = self.mode_of(lock, request.mode);
+        let entered = self.reenter(worker, lock, mode, request.depth, effects);
         if entered.is_some() {
             return entered;
         }
         if self.joins(lock, mode) && self.locks[lock].queue.is_empty() {
-            return Some(self.hold_now(worker, lock, mode, 1, effects));
+            return Some(self.hold_now(worker, lock, request, mode, effects));
         }
         self.finish(effects);
         None
@@ -131,8 +133,9 @@ impl Graph {
         Some(levels.map_or(Acquired::Overflow, Acquired::Held))
     }
 
-    fn hold_now(&mut self, worker: u32, lock: u32, mode: Mode, depth: u32, effects: &mut Effects) -> Acquired {
-        self.add_hold(worker, lock, mode, depth);
+    fn hold_now(&mut self, worker: u32, lock: u32, request: &Request, mode: Mode, effects: &mut Effects) -> Acquired {
+        let hold = self.add_hold(worker, lock, mode, request.depth);
+        self.found(hold, request.origin);
         self.holds_more(worker);
         self.stir(lock);
         let depth = self.depth_of(worker, lock);

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::Graph;
 use super::effects::Displaced;
-use super::records::{Hold, Mode, OF_LOCK, OF_WORKER, State, WaitKey};
+use super::records::{Hold, Mode, OF_LOCK, OF_WORKER, Origin, State, WaitKey};
 use super::slab::{Link, NIL};
 use super::urgency::{NEVER, Urgency};
 
@@ -64,13 +64,13 @@ impl Graph {
     }
 
     /// Gives the lock to the worker, so many levels. It inherits from who still waits.
-    pub(super) fn add_hold(&mut self, worker: u32, lock: u32, mode: Mode, depth: u32) {
+    pub(super) fn add_hold(&mut self, worker: u32, lock: u32, mode: Mode, depth: u32) -> u32 {
         if let Some(hold) = self.find_hold(worker, lock) {
-            let hold = &mut self.holds[hold];
-            hold.depth = hold.depth.saturating_add(depth);
-            return;
+            let levels = &mut self.holds[hold].depth;
+            *levels = levels.saturating_add(depth);
+            return hold;
         }
-        let hold = self.holds.insert(Hold { worker, lock, mode, depth, link: [Link::NONE; 2] });
+        let hold = self.holds.insert(Hold { worker, lock, mode, depth, origin: Origin::UNKNOWN, link: [Link::NONE; 2] });
         let entry = &mut self.locks[lock];
         entry.mode = mode;
         entry.holds = self.holds.link(entry.holds, hold, OF_LOCK);
@@ -78,6 +78,14 @@ impl Graph {
         let entry = &mut self.workers[worker];
         entry.holds = self.holds.link(entry.holds, hold, OF_WORKER);
         self.touch(worker, Urgency::NONE, best);
+        hold
+    }
+
+    /// Where a hold began becomes known, and when; the first level's counts.
+    pub(super) fn found(&mut self, hold: u32, origin: Origin) {
+        let known = &mut self.holds[hold].origin;
+        known.site = known.site.or(origin.site);
+        known.at = known.at.min(origin.at);
     }
 
     /// Takes so many levels from a hold; says how many remain.

@@ -1,6 +1,6 @@
 //! What events ask for and what comes of them.
 
-use super::records::{LockKey, Mode, WaitKey, WorkerKey};
+use super::records::{LockKey, Mode, Origin, WaitKey, WorkerKey};
 
 /// An acquire.
 #[derive(Clone, Copy, Debug)]
@@ -21,12 +21,14 @@ pub struct Request {
     pub expires: Option<u64>,
     /// The arrival number of a wait that lost its place and is now queued again.
     pub arrival: Option<u64>,
+    /// Where and when it waits.
+    pub origin: Origin,
 }
 
 impl Request {
     /// One level, with nothing special about it.
     pub fn new(worker: WorkerKey, lock: LockKey, mode: Mode) -> Request {
-        Request { worker, lock, mode, depth: 1, priority: None, deadline: None, expires: None, arrival: None }
+        Request { worker, lock, mode, depth: 1, priority: None, deadline: None, expires: None, arrival: None, origin: Origin::UNKNOWN }
     }
 }
 

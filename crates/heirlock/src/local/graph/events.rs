@@ -2,7 +2,7 @@
 
 use super::Graph;
 use super::effects::{Displaced, Effects, Left, Released};
-use super::records::{Kind, Lock, LockKey, LockSpec, Mode, State, WaitKey, Worker, WorkerKey, WorkerSpec};
+use super::records::{Kind, Lock, LockKey, LockSpec, Mode, OF_LOCK, Origin, State, WaitKey, Worker, WorkerKey, WorkerSpec};
 use super::slab::NIL;
 use super::urgency::{NEVER, Urgency};
 
@@ -153,6 +153,24 @@ impl Graph {
         true
     }
 
+    /// Where and when a hold began. What is known already stays.
+    pub fn note_origin(&mut self, worker: WorkerKey, lock: LockKey, origin: Origin) {
+        let both = self.workers.slot(worker.0).zip(self.locks.slot(lock.0));
+        if let Some(hold) = both.and_then(|(worker, lock)| self.find_hold(worker, lock)) {
+            self.found(hold, origin);
+        }
+    }
+
+    /// Holds of the lock of which it is not known since when they stand do so from now on at the latest.
+    pub(super) fn stamp(&mut self, lock: u32, now: u64) {
+        let mut hold = self.locks[lock].holds;
+        // The newest comes first. Most have one.
+        while hold != NIL && self.holds[hold].origin.at == NEVER {
+            self.holds[hold].origin.at = now;
+            hold = self.holds[hold].link[OF_LOCK].next;
+        }
+    }
+
     /// Takes note of a grant. The worker's other waits on that lock lose their places. False if there is no such grant (any more).
     pub fn take(&mut self, wait: WaitKey, effects: &mut Effects) -> bool {
         let Some(slot) = self.waits.slot(wait.0).filter(|slot| self.waits[*slot].state == State::Granted) else { return false };
@@ -216,7 +234,8 @@ impl Graph {
         Some(depth)
     }
 
-    fn release_levels(&mut self, worker: WorkerKey, lock: LockKey, levels: u32, effects: &mut Effects) -> Released {
+    /// Gives up so many levels.
+    pub fn release_levels(&mut self, worker: WorkerKey, lock: LockKey, levels: u32, effects: &mut Effects) -> Released {
         let (Some(worker), Some(lock)) = (self.workers.slot(worker.0), self.locks.slot(lock.0)) else { return Released::NotHeld };
         let Some(hold) = self.find_hold(worker, lock) else { return Released::NotHeld };
         // Who gives up what it was granted has taken note.

@@ -4,9 +4,10 @@ use std::cmp::Reverse;
 
 use super::Graph;
 use super::effects::{Cycle, DeadlockPolicy, Effects};
-use super::records::{Mode, State, WaitKey, WorkerKey};
+use super::records::{Mode, Origin, State, WaitKey, WorkerKey};
 use super::search::{Hop, Judgement, Ways};
 use super::slab::NIL;
+use super::urgency::NEVER;
 
 impl Graph {
     /// Grants whatever can be granted: one at a time, of the lock with the smallest id, everything brought up to date in between.
@@ -40,7 +41,7 @@ impl Graph {
     /// The wait becomes a hold, of which its worker has yet to take note.
     pub(super) fn grant(&mut self, slot: u32, effects: &mut Effects) {
         let wait = &self.waits[slot];
-        let (worker, lock, mode, depth) = (wait.worker, wait.lock, wait.mode, wait.depth);
+        let (worker, lock, mode, depth, site) = (wait.worker, wait.lock, wait.mode, wait.depth, wait.origin.site);
         self.locks[lock].queue.passed(slot);
         self.dequeue(slot);
         // What falls must have fallen before the hold closes a cycle, or it would go round in it.
@@ -48,7 +49,8 @@ impl Graph {
         self.waits[slot].state = State::Granted;
         let entry = &mut self.workers[worker];
         entry.untaken = self.waits.link(entry.untaken, slot, 0);
-        self.add_hold(worker, lock, mode, depth);
+        let hold = self.add_hold(worker, lock, mode, depth);
+        self.found(hold, Origin { site, at: NEVER });
         effects.granted.push(WaitKey(self.waits.id(slot)));
         self.holds_more(worker);
     }

@@ -5,33 +5,33 @@ const KEPT: usize = 64;
 
 /// Slots by their keys, the smallest first. Whoever calls keeps the places that `moved(slot, place)` tells.
 #[derive(Debug)]
-pub(super) struct Heap<K> {
+pub(in crate::local) struct Heap<K> {
     items: Vec<(K, u32)>,
 }
 
 impl<K: Ord + Copy> Heap<K> {
-    pub(super) const fn new() -> Heap<K> {
+    pub(in crate::local) const fn new() -> Heap<K> {
         Heap { items: Vec::new() }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::local) fn len(&self) -> usize {
         self.items.len()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::local) fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    pub(super) fn first(&self) -> Option<(K, u32)> {
+    pub(in crate::local) fn first(&self) -> Option<(K, u32)> {
         self.items.first().copied()
     }
 
-    pub(super) fn items(&self) -> &[(K, u32)] {
+    pub(in crate::local) fn items(&self) -> &[(K, u32)] {
         &self.items
     }
 
     /// The smallest of those that fit.
-    pub(super) fn first_where(&self, fits: impl Fn(u32) -> bool) -> Option<(K, u32)> {
+    pub(in crate::local) fn first_where(&self, fits: impl Fn(u32) -> bool) -> Option<(K, u32)> {
         let first = self.first()?;
         if fits(first.1) {
             return Some(first);
@@ -51,12 +51,12 @@ impl<K: Ord + Copy> Heap<K> {
         best
     }
 
-    pub(super) fn insert(&mut self, key: K, slot: u32, mut moved: impl FnMut(u32, usize)) {
+    pub(in crate::local) fn insert(&mut self, key: K, slot: u32, mut moved: impl FnMut(u32, usize)) {
         self.items.push((key, slot));
         self.rise(self.items.len() - 1, &mut moved);
     }
 
-    pub(super) fn remove(&mut self, place: usize, mut moved: impl FnMut(u32, usize)) {
+    pub(in crate::local) fn remove(&mut self, place: usize, mut moved: impl FnMut(u32, usize)) {
         self.items.swap_remove(place);
         if place < self.items.len() {
             let place = self.rise(place, &mut moved);
@@ -67,7 +67,7 @@ impl<K: Ord + Copy> Heap<K> {
         }
     }
 
-    pub(super) fn rekey(&mut self, place: usize, key: K, mut moved: impl FnMut(u32, usize)) {
+    pub(in crate::local) fn rekey(&mut self, place: usize, key: K, mut moved: impl FnMut(u32, usize)) {
         self.items[place].0 = key;
         let place = self.rise(place, &mut moved);
         self.sink(place, &mut moved);

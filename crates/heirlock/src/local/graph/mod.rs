@@ -28,7 +28,7 @@ mod edges;
 mod effects;
 mod events;
 mod grant;
-mod heap;
+pub(super) mod heap;
 mod propagate;
 mod queue;
 mod records;
@@ -41,7 +41,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 pub use effects::{Acquired, Cycle, DeadlockPolicy, Displaced, Effects, Left, On, Released, Request, Step};
-pub use records::{Kind, LockKey, LockSpec, Mode, State, WaitKey, WorkerKey, WorkerSpec};
+pub use records::{Kind, LockKey, LockSpec, Mode, Origin, State, WaitKey, WorkerKey, WorkerSpec};
 pub use urgency::{NEVER, Order, Urgency};
 pub use view::{Counts, Holding, WaitView};
 

@@ -1,6 +1,7 @@
 //! What the graph keeps: workers, locks, waits, holds.
 
 use std::num::NonZeroU32;
+use std::panic::Location;
 
 use super::queue::Queue;
 use super::slab::{Link, Linked, NIL};
@@ -91,6 +92,20 @@ impl LockSpec {
     pub fn new(kind: Kind) -> LockSpec {
         LockSpec { kind, order: Order::Priority, bypass: None, owned: true }
     }
+}
+
+/// Where and when something began: for whoever looks, not for the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The source line.
+    pub site: Option<&'static Location<'static>>,
+    /// The instant; [`NEVER`] if it is not known.
+    pub at: u64,
+}
+
+impl Origin {
+    /// Nothing is known.
+    pub const UNKNOWN: Origin = Origin { site: None, at: NEVER };
 }
 
 /// Where a wait stands.
@@ -197,6 +212,7 @@ pub(super) struct Wait {
     pub(super) arrival: u64,
     pub(super) urgency: Urgency,
     pub(super) state: State,
+    pub(super) origin: Origin,
     /// Where it is in the heaps of its queue.
     pub(super) places: [usize; 4],
     pub(super) link: [Link; 1],
@@ -218,6 +234,7 @@ pub(super) struct Hold {
     pub(super) lock: u32,
     pub(super) mode: Mode,
     pub(super) depth: u32,
+    pub(super) origin: Origin,
     pub(super) link: [Link; 2],
 }
 

@@ -2,7 +2,7 @@
 
 use super::Graph;
 use super::effects::Cycle;
-use super::records::{LockKey, Mode, OF_LOCK, OF_WORKER, State, WaitKey, WorkerKey};
+use super::records::{LockKey, Mode, OF_LOCK, OF_WORKER, Origin, State, WaitKey, WorkerKey};
 use super::search::Ways;
 use super::slab::NIL;
 use super::urgency::{NEVER, Urgency};
@@ -18,6 +18,8 @@ pub struct Holding {
     pub mode: Mode,
     /// How many levels deep.
     pub depth: u32,
+    /// Where it began, and since when at the latest.
+    pub origin: Origin,
 }
 
 /// One wait.
@@ -35,6 +37,12 @@ pub struct WaitView {
     pub urgency: Urgency,
     /// Smaller came earlier.
     pub arrival: u64,
+    /// The priority of its call, if that has one of its own.
+    pub priority: Option<i32>,
+    /// When it is over; [`NEVER`] if it may last.
+    pub expires: u64,
+    /// Where it waits, and since when.
+    pub origin: Origin,
 }
 
 /// How much a graph contains.
@@ -107,6 +115,7 @@ impl Graph {
                 lock: LockKey(self.locks.id(entry.lock)),
                 mode: entry.mode,
                 depth: entry.depth,
+                origin: entry.origin,
             });
             hold = entry.link[list].next;
         }
@@ -143,6 +152,9 @@ impl Graph {
             state: wait.state,
             urgency: wait.urgency,
             arrival: wait.arrival,
+            priority: wait.priority,
+            expires: wait.expires,
+            origin: wait.origin,
         })
     }
 

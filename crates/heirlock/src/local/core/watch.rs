@@ -1,0 +1,73 @@
+//! What is due: deadlines, and grants that nobody takes.
+
+use super::{Core, Wakes};
+use crate::clock::Moment;
+use crate::local::graph::{Left, LockKey};
+
+/// The watch over grants that nobody takes. It is set by a grant and looks at least once each half `stall_time` while there are any, so that a
+/// hand-over reads no clock, and rings for the timer once in that time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Watch {
+    Off,
+    Asked,
+    Next(Moment),
+}
+
+impl Core {
+    /// Ends the waits whose time is over, and looks for grants that nobody takes. When to come again; `None` if there is no need, and the timer
+    /// forgets the domain.
+    pub(in crate::local) fn expire(&mut self, now: Moment, wakes: &mut Wakes) -> Option<Moment> {
+        while let Some((_, slot)) = self.deadlines.first().filter(|(moment, _)| *moment <= now) {
+            let Some(wait) = self.waiters.at(slot).map(|(wait, _)| wait) else { unreachable!("who has a deadline waits") };
+            self.undue(wait);
+            // One that was granted before this has its lock: whoever came first under this mutex decides.
+            if self.graph.expire(wait, &mut self.effects) == Left::Queued {
+                self.effects.expired.push(wait);
+            }
+        }
+        self.look_round(now, wakes);
+        let watch = if let Watch::Next(moment) = self.watch { Some(moment) } else { None };
+        let next = [watch, self.deadlines.first().map(|(moment, _)| moment)].into_iter().flatten().min();
+        self.timed = next.is_some();
+        next
+    }
+
+    /// Notes since when grants have not been taken. Of one that is older than `stall_time` all who wait behind it are told, as who is first of
+    /// them may not be polled any more either; what they do, they do with the lock at hand.
+    fn look_round(&mut self, now: Moment, wakes: &mut Wakes) {
+        let asked = match self.watch {
+            Watch::Off => return,
+            Watch::Asked => true,
+            Watch::Next(moment) if moment > now => return,
+            Watch::Next(_) => false,
+        };
+        // Once asked it stays for a while, or each hand-over would ask anew.
+        let half = now + self.stall_time / 2;
+        let mut next = asked.then_some(half);
+        let mut stalled = Vec::new();
+        for (wait, waiter) in self.waiters.iter_mut().filter(|(_, waiter)| waiter.granted) {
+            let over = *waiter.untaken.get_or_insert(now) + self.stall_time;
+            next = [next, Some(half), (over > now).then_some(over)].into_iter().flatten().min();
+            if over <= now {
+                stalled.push(wait);
+            }
+        }
+        for wait in stalled {
+            let Some(lock) = self.graph.wait(wait).map(|view| view.lock) else { continue };
+            self.stalled.insert(lock, wait);
+            for behind in self.graph.queue(lock) {
+                wakes.push(self.waiters.get_mut(&behind).and_then(|waiter| waiter.waker.take()));
+            }
+        }
+        self.watch = next.map_or(Watch::Off, Watch::Next);
+    }
+
+    /// Takes the lock's grant away from who has not taken it for too long. Whether that was so.
+    pub(in crate::local) fn take_over(&mut self, lock: LockKey) -> bool {
+        if self.stalled.is_empty() {
+            return false;
+        }
+        let Some(wait) = self.stalled.remove(&lock) else { return false };
+        self.graph.take_over(wait, &mut self.effects).is_some()
+    }
+}
