@@ -1,73 +1,17 @@
-//! The edges of the graph: sizes, untaken grants, policies, what removal leaves, ids that have gone.
+//! The edges of the graph: sizes, policies, depths, what removal leaves, ids that have gone.
 #![allow(missing_docs)]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "common/random.rs"]
 mod random;
+#[path = "common/graph_sentences.rs"]
+mod sentences;
 
 use heirlock::local::graph::{
-    Acquired, Counts, DeadlockPolicy, Displaced, Effects, Graph, Kind, Left, LockKey, LockSpec, Mode, On, Order, Released, Request, State,
-    WaitKey, WorkerKey, WorkerSpec,
+    Acquired, Counts, DeadlockPolicy, Kind, Left, LockKey, LockSpec, Mode, On, Order, Released, Request, WorkerKey, WorkerSpec,
 };
 use random::{Random, seed};
-
-/// A graph with its effects, for short sentences.
-#[derive(Default)]
-struct World {
-    graph: Graph,
-    effects: Effects,
-}
-
-impl World {
-    fn new(policy: DeadlockPolicy) -> World {
-        World { graph: Graph::new(policy), effects: Effects::default() }
-    }
-
-    fn worker(&mut self, base: i32) -> WorkerKey {
-        self.graph.add_worker(&WorkerSpec { base, deadline: None, parent: None, sequential: true })
-    }
-
-    fn bare(&mut self, base: i32) -> WorkerKey {
-        self.graph.add_worker(&WorkerSpec { base, deadline: None, parent: None, sequential: false })
-    }
-
-    fn lock(&mut self, kind: Kind) -> LockKey {
-        self.graph.add_lock(LockSpec::new(kind))
-    }
-
-    fn ask(&mut self, worker: WorkerKey, lock: LockKey, mode: Mode) -> Acquired {
-        self.effects.clear();
-        self.graph.acquire(&Request::new(worker, lock, mode), &mut self.effects)
-    }
-
-    fn hold(&mut self, worker: WorkerKey, lock: LockKey) {
-        assert!(matches!(self.ask(worker, lock, Mode::Exclusive), Acquired::Held(_)));
-    }
-
-    fn wait(&mut self, worker: WorkerKey, lock: LockKey) -> WaitKey {
-        self.wait_as(worker, lock, Mode::Exclusive)
-    }
-
-    fn wait_as(&mut self, worker: WorkerKey, lock: LockKey, mode: Mode) -> WaitKey {
-        match self.ask(worker, lock, mode) {
-            Acquired::Queued(wait) => wait,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn release(&mut self, worker: WorkerKey, lock: LockKey) -> Released {
-        self.effects.clear();
-        self.graph.release(worker, lock, &mut self.effects)
-    }
-
-    fn eff(&self, worker: WorkerKey) -> i32 {
-        self.graph.effective_priority(worker).unwrap()
-    }
-
-    fn owners(&self, lock: LockKey) -> Vec<WorkerKey> {
-        self.graph.holders(lock).iter().map(|holding| holding.worker).collect()
-    }
-}
+use sentences::World;
 
 #[test]
 fn a_chain_of_ten_thousand_locks_needs_no_stack() {
@@ -163,101 +107,6 @@ fn waits_that_converge_are_no_cycle() {
 }
 
 #[test]
-fn a_new_acquire_takes_the_workers_untaken_grant() {
-    let mut world = World::default();
-    let lock = world.lock(Kind::Mutex);
-    let [a, b] = [1, 1].map(|base| world.worker(base));
-    world.hold(a, lock);
-    let abandoned = world.wait(b, lock);
-    world.release(a, lock);
-    assert_eq!(world.effects.granted, [abandoned]);
-    assert_eq!(world.ask(b, lock, Mode::Exclusive), Acquired::Held(1));
-    assert_eq!(world.effects.displaced, [Displaced { wait: abandoned, arrival: 1 }]);
-    // What was abandoned cannot be taken any more, nor given up.
-    assert!(!world.graph.take(abandoned, &mut world.effects));
-    assert_eq!(world.graph.cancel(abandoned, &mut world.effects), Left::Gone);
-    assert_eq!(world.owners(lock), [b]);
-}
-
-#[test]
-fn taking_a_grant_takes_the_workers_other_waits_out_of_the_queue() {
-    let mut world = World::default();
-    let lock = world.lock(Kind::Mutex);
-    let [a, c] = [1, 1].map(|base| world.worker(base));
-    // One line of work that polls two futures for one lock is no deadlock before it has the lock ...
-    let b = world.worker(1);
-    world.hold(a, lock);
-    let first = world.wait(b, lock);
-    let second = world.wait(b, lock);
-    let other = world.wait(c, lock);
-    world.release(a, lock);
-    assert_eq!(world.effects.granted, [first]);
-    assert!(world.effects.ended.is_empty() && world.graph.suspected(1).is_empty());
-    assert_eq!(world.graph.queue(lock), [second, other]);
-    world.effects.clear();
-    assert!(world.graph.take(first, &mut world.effects));
-    assert_eq!(world.effects.displaced, [Displaced { wait: second, arrival: 2 }]);
-    // ... and is one when the second asks again.
-    let request = Request { arrival: Some(2), ..Request::new(b, lock, Mode::Exclusive) };
-    assert!(matches!(world.graph.acquire(&request, &mut world.effects), Acquired::Deadlock(cycle) if cycle.len() == 1));
-    assert_eq!(world.graph.queue(lock), [other]);
-    // The other way round: the second is polled, and takes what was granted to the first.
-    let mut world = World::default();
-    let lock = world.lock(Kind::RLock);
-    let [a, b] = [1, 1].map(|base| world.worker(base));
-    world.hold(a, lock);
-    let (first, second) = (world.wait(b, lock), world.wait(b, lock));
-    world.release(a, lock);
-    assert_eq!(world.ask(b, lock, Mode::Exclusive), Acquired::Held(1));
-    let mut displaced: Vec<WaitKey> = world.effects.displaced.iter().map(|displaced| displaced.wait).collect();
-    displaced.sort();
-    let mut both = vec![first, second];
-    both.sort();
-    assert_eq!(displaced, both);
-    assert_eq!(world.release(b, lock), Released::Freed);
-}
-
-#[test]
-fn an_untaken_grant_is_taken_over_and_its_wait_keeps_its_arrival() {
-    let mut world = World::default();
-    let lock = world.lock(Kind::Mutex);
-    let [a, b, c, d] = [1, 5, 5, 5].map(|base| world.worker(base));
-    world.hold(a, lock);
-    let first = world.wait(b, lock);
-    world.release(a, lock);
-    // Nobody else waits: it stays granted.
-    assert_eq!(world.graph.take_over(first, &mut world.effects), None);
-    assert_eq!(world.graph.wait(first).unwrap().state, State::Granted);
-    let (second, third) = (world.wait(c, lock), world.wait(d, lock));
-    world.effects.clear();
-    let arrival = world.graph.take_over(first, &mut world.effects).unwrap();
-    assert_eq!(world.effects.granted, [second]);
-    assert_eq!(world.effects.displaced, [Displaced { wait: first, arrival }]);
-    assert_eq!(world.graph.take_over(first, &mut world.effects), None);
-    let request = Request { arrival: Some(arrival), ..Request::new(b, lock, Mode::Exclusive) };
-    let Acquired::Queued(again) = world.graph.acquire(&request, &mut world.effects) else { panic!() };
-    assert_eq!(world.graph.queue(lock), [again, third]);
-    // A taken grant is not taken over.
-    assert!(world.graph.take(second, &mut world.effects));
-    assert_eq!(world.graph.take_over(second, &mut world.effects), None);
-    assert_eq!(world.owners(lock), [c]);
-}
-
-#[test]
-fn a_reader_that_would_write_gives_back_what_it_did_not_take() {
-    let mut world = World::default();
-    let lock = world.lock(Kind::RwLock);
-    let [a, b] = [1, 1].map(|base| world.worker(base));
-    world.hold(a, lock);
-    let reading = world.wait_as(b, lock, Mode::Shared);
-    world.release(a, lock);
-    assert_eq!(world.effects.granted, [reading]);
-    assert_eq!(world.ask(b, lock, Mode::Exclusive), Acquired::Held(1));
-    assert_eq!(world.effects.displaced.len(), 1);
-    assert_eq!(world.graph.holders(lock)[0].mode, Mode::Exclusive);
-}
-
-#[test]
 fn an_explicit_reader_may_not_write_and_a_bare_one_is_suspected() {
     let mut world = World::default();
     let lock = world.lock(Kind::RwLock);
@@ -333,27 +182,6 @@ fn who_releases_a_semaphore_is_unknown_so_there_is_no_verdict() {
 }
 
 #[test]
-fn a_hand_over_passes_by_who_has_expired() {
-    let mut world = World::default();
-    let lock = world.lock(Kind::Mutex);
-    let [holder, late, next] = [1, 50, 20].map(|base| world.worker(base));
-    world.hold(holder, lock);
-    let request = Request { expires: Some(100), ..Request::new(late, lock, Mode::Exclusive) };
-    let Acquired::Queued(late_wait) = world.graph.acquire(&request, &mut world.effects) else { panic!() };
-    let next_wait = world.wait(next, lock);
-    assert!(world.graph.head_expires(lock));
-    world.graph.advance(99);
-    assert_eq!(world.eff(holder), 50);
-    world.graph.advance(100);
-    world.release(holder, lock);
-    assert_eq!((&world.effects.expired, &world.effects.granted), (&vec![late_wait], &vec![next_wait]));
-    assert!(!world.graph.head_expires(lock));
-    // What was granted in time is no more expired.
-    assert_eq!(world.graph.expire(next_wait, &mut world.effects), Left::Granted);
-    assert_eq!(world.owners(lock), [next]);
-}
-
-#[test]
 fn who_gets_a_hold_inherits_instead() {
     let mut world = World::default();
     let lock = world.lock(Kind::Mutex);
@@ -369,27 +197,6 @@ fn who_gets_a_hold_inherits_instead() {
     assert!(world.graph.transfer(lock, getter, high, &mut world.effects));
     assert_eq!(world.effects.ended.len(), 1);
     assert_eq!((world.eff(getter), world.eff(high)), (2, 50));
-}
-
-#[test]
-fn a_condition_gets_back_the_depth_that_it_gave_up() {
-    let mut world = World::default();
-    let lock = world.lock(Kind::RLock);
-    let [one, two] = [1, 2].map(|base| world.worker(base));
-    world.hold(one, lock);
-    world.hold(one, lock);
-    let next = world.wait(two, lock);
-    world.effects.clear();
-    assert_eq!(world.graph.release_all(one, lock, &mut world.effects), Some(2));
-    assert_eq!(world.effects.granted, [next]);
-    let request = Request { depth: 2, ..Request::new(one, lock, Mode::Exclusive) };
-    let Acquired::Queued(wait) = world.graph.acquire(&request, &mut world.effects) else { panic!() };
-    world.release(two, lock);
-    assert_eq!(world.effects.granted, [wait]);
-    assert_eq!(world.graph.holders(lock)[0].depth, 2);
-    assert_eq!(world.release(one, lock), Released::Kept(1));
-    assert_eq!(world.release(one, lock), Released::Freed);
-    assert_eq!(world.release(one, lock), Released::NotHeld);
 }
 
 #[test]

@@ -51,5 +51,5 @@ fn the_graph_agrees_with_a_naive_reference() {
     }
     println!("graph against reference: {histories} histories, {done} events, {tally:?}, {policies:?}");
     assert!(done >= events);
-    assert!(events < 100_000 || tally.values().all(|many| *many >= 20), "{tally:?}");
+    assert!(events < 100_000 || tally.values().all(|many| *many >= 10), "{tally:?}");
 }

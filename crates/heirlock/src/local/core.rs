@@ -68,6 +68,8 @@ pub(super) enum Fate {
     /// It lost its place; it may queue again with its old arrival number.
     Displaced(u64),
     TimedOut,
+    /// Nobody needs to wait for the lock any more.
+    Dismissed,
     /// It would never have ended: the cycle, in words.
     Deadlock(String),
 }
@@ -199,7 +201,10 @@ impl Core {
             self.stalled.remove(&lock);
             self.graph.take(wait, &mut self.effects);
         } else {
-            let taken = self.graph.try_acquire(&Request::new(waiter.worker, lock, Mode::Exclusive), &mut self.effects);
+            // As deep as this one asked to be.
+            let depth = self.graph.wait(wait).map_or(1, |view| view.depth);
+            let request = Request { depth, ..Request::new(waiter.worker, lock, Mode::Exclusive) };
+            let taken = self.graph.try_acquire(&request, &mut self.effects);
             if !matches!(taken, Some(Acquired::Held(_))) {
                 std::mem::swap(&mut waiter.waker, waker);
                 return Fate::Queued;
@@ -207,7 +212,10 @@ impl Core {
         }
         // The wait has left the queue, whichever of both it was.
         self.undue(wait);
-        *waker = self.waiters.remove(&wait).and_then(|waiter| waiter.waker);
+        let waiter = self.waiters.remove(&wait);
+        // Who was notified by a condition may hold nothing.
+        self.leaving.extend(waiter.as_ref().map(|waiter| waiter.worker));
+        *waker = waiter.and_then(|waiter| waiter.waker);
         Fate::Granted
     }
 
@@ -236,6 +244,9 @@ impl Core {
         }
         for wait in effects.expired.drain(..) {
             self.tell(wait, Fate::TimedOut, wakes);
+        }
+        for wait in effects.dismissed.drain(..) {
+            self.tell(wait, Fate::Dismissed, wakes);
         }
         for displaced in effects.displaced.drain(..) {
             self.tell(displaced.wait, Fate::Displaced(displaced.arrival), wakes);

@@ -2,16 +2,21 @@
 //!
 //! - [`Mutex`]: one holder at a time. Acquiring is a future with a priority, a deadline and a timeout.
 //! - [`RLock`]: the same, and its holder may enter again.
+//! - [`Condvar`]: waits, with a guard of either given up, until somebody notifies it.
+//! - [`OnceCell`]: a value that is made once, by the first who needs it, while the others wait.
 //! - [`Domain`]: the locks that are looked at together for inheritance and deadlocks; there is a global one.
 
 mod acquire;
+mod condvar;
 mod core;
 mod domain;
 #[doc(hidden)]
 pub mod graph;
+mod guard;
 mod hash;
 mod identity;
 mod mutex;
+mod once;
 mod owned;
 mod poison;
 mod raw;
@@ -21,9 +26,12 @@ mod timer;
 mod wait;
 
 pub use acquire::{Acquire, Lockable};
+pub use condvar::{Condvar, TimedWaiting, Waiting, Wakeup};
 pub use domain::{Builder, Domain};
 pub(crate) use domain::{effective_priority, rebase};
 pub use graph::{DeadlockPolicy, Order};
-pub use mutex::{Mutex, MutexGuard};
+pub use guard::{Part, Waitable, Whole};
+pub use mutex::{MappedMutexGuard, Mutex, MutexGuard};
+pub use once::{Initialise, OnceCell};
 pub use owned::{AcquireOwned, OwnedMutexGuard, OwnedRLockGuard};
-pub use rlock::{RLock, RLockGuard};
+pub use rlock::{MappedRLockGuard, RLock, RLockGuard};

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::acquire::{Acquire, Sealed, questions, setup};
 use super::domain::Domain;
 use super::graph::{Kind, Order};
+use super::guard::{Part, Whole};
 use super::owned::{AcquireOwned, OwnedMutexGuard};
 use super::raw::Raw;
 use super::wait::{Held, Unfinished, attempt};
@@ -223,21 +224,24 @@ impl<T: ?Sized> Sealed for Mutex<T> {
 /// shared(lock.try_lock().unwrap());
 /// ```
 #[must_use = "the lock is released as soon as its guard is dropped"]
-pub struct MutexGuard<'a, T: ?Sized> {
-    raw: &'a Raw,
+pub struct MutexGuard<'a, T: ?Sized, P = Whole> {
+    pub(super) raw: &'a Raw,
     /// The value, or the part of it that the guard gives. Not a reference: that would claim the value until the guard has been dropped whole, when
     /// the next holder may be using it.
     value: NonNull<T>,
-    held: Held,
-    marker: PhantomData<&'a mut T>,
+    pub(super) held: Held,
+    marker: PhantomData<(&'a mut T, P)>,
 }
 
-// SAFETY: a guard is a `&mut T` and a `&Raw`, which is `Sync`.
-unsafe impl<T: ?Sized + Send> Send for MutexGuard<'_, T> {}
-// SAFETY: as above.
-unsafe impl<T: ?Sized + Sync> Sync for MutexGuard<'_, T> {}
+/// The right to a part of the value of a [`Mutex`]: what [`MutexGuard::map`] gives.
+pub type MappedMutexGuard<'a, T> = MutexGuard<'a, T, Part>;
 
-impl<'a, T: ?Sized> MutexGuard<'a, T> {
+// SAFETY: a guard is a `&mut T` and a `&Raw`, which is `Sync`.
+unsafe impl<T: ?Sized + Send, P> Send for MutexGuard<'_, T, P> {}
+// SAFETY: as above.
+unsafe impl<T: ?Sized + Sync, P> Sync for MutexGuard<'_, T, P> {}
+
+impl<'a, T: ?Sized, P> MutexGuard<'a, T, P> {
     /// The guard of a part of the value.
     ///
     /// ```
@@ -249,7 +253,7 @@ impl<'a, T: ?Sized> MutexGuard<'a, T> {
     /// drop(first);
     /// assert_eq!(pair.into_inner(), (2, "one"));
     /// ```
-    pub fn map<U: ?Sized>(mut guard: Self, part: impl FnOnce(&mut T) -> &mut U) -> MutexGuard<'a, U> {
+    pub fn map<U: ?Sized>(mut guard: Self, part: impl FnOnce(&mut T) -> &mut U) -> MappedMutexGuard<'a, U> {
         let value = NonNull::from(part(&mut guard));
         guard.of(value)
     }
@@ -258,14 +262,14 @@ impl<'a, T: ?Sized> MutexGuard<'a, T> {
     ///
     /// # Errors
     /// The guard itself, if it is not.
-    pub fn filter_map<U: ?Sized>(mut guard: Self, part: impl FnOnce(&mut T) -> Option<&mut U>) -> Result<MutexGuard<'a, U>, Self> {
+    pub fn filter_map<U: ?Sized>(mut guard: Self, part: impl FnOnce(&mut T) -> Option<&mut U>) -> Result<MappedMutexGuard<'a, U>, Self> {
         match part(&mut guard).map(NonNull::from) {
             Some(value) => Ok(guard.of(value)),
             None => Err(guard),
         }
     }
 
-    fn of<U: ?Sized>(self, value: NonNull<U>) -> MutexGuard<'a, U> {
+    fn of<U: ?Sized>(self, value: NonNull<U>) -> MappedMutexGuard<'a, U> {
         let MutexGuard { raw, held, .. } = self;
         std::mem::forget(self);
         MutexGuard { raw, value, held, marker: PhantomData }
@@ -288,7 +292,7 @@ impl<'a, T: ?Sized> MutexGuard<'a, T> {
     }
 }
 
-impl<T: ?Sized> Deref for MutexGuard<'_, T> {
+impl<T: ?Sized, P> Deref for MutexGuard<'_, T, P> {
     type Target = T;
 
     #[inline]
@@ -298,7 +302,7 @@ impl<T: ?Sized> Deref for MutexGuard<'_, T> {
     }
 }
 
-impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
+impl<T: ?Sized, P> DerefMut for MutexGuard<'_, T, P> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: a guard exists for the lock's one holder only, and it is borrowed exclusively.
@@ -306,20 +310,20 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-impl<T: ?Sized> Drop for MutexGuard<'_, T> {
+impl<T: ?Sized, P> Drop for MutexGuard<'_, T, P> {
     #[inline]
     fn drop(&mut self) {
         self.raw.release(1, self.held);
     }
 }
 
-impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
+impl<T: ?Sized + fmt::Debug, P> fmt::Debug for MutexGuard<'_, T, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }
 }
 
-impl<T: ?Sized + fmt::Display> fmt::Display for MutexGuard<'_, T> {
+impl<T: ?Sized + fmt::Display, P> fmt::Display for MutexGuard<'_, T, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }

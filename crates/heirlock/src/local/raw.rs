@@ -1,5 +1,7 @@
 //! What every exclusive lock is under its type: one word, and a place in a domain's graph once it was contended.
 
+mod whole;
+
 use std::borrow::Cow;
 use std::num::NonZeroU32;
 use std::panic::Location;
@@ -77,6 +79,8 @@ pub(super) struct Ask<'a> {
     pub(super) over: bool,
     /// Of an earlier wait that lost its place.
     pub(super) arrival: Option<u64>,
+    /// How many levels at once.
+    pub(super) depth: u32,
     pub(super) site: Site,
     /// When it begins to wait; `NEVER` if it will not.
     pub(super) at: u64,
@@ -96,7 +100,7 @@ pub(super) enum Entered {
 impl Raw {
     pub(super) const fn new(kind: Kind, name: Option<&'static str>) -> Raw {
         Raw {
-            word: AtomicU64::new(FREE),
+            word: AtomicU64::new(if matches!(kind, Kind::Condition) { CONTENDED } else { FREE }),
             key: AtomicU64::new(0),
             site: AtomicPtr::new(ptr::null_mut()),
             setup: Setup { kind, order: None, bypass: None },
@@ -151,7 +155,14 @@ impl Raw {
     /// Takes the lock if it is free.
     #[inline]
     pub(super) fn take_free(&self, owner: u64, site: Site) -> bool {
-        let taken = self.word.compare_exchange(FREE, owner << 1, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        self.take_levels(owner, 1, site)
+    }
+
+    /// Takes the lock so many levels deep, if it is free and the word has room for them.
+    #[inline]
+    pub(super) fn take_levels(&self, owner: u64, levels: u32, site: Site) -> bool {
+        let Some(beyond) = (u64::from(levels) - 1).checked_mul(LEVEL) else { return false };
+        let taken = self.word.compare_exchange(FREE, owner << 1 | beyond, Ordering::Acquire, Ordering::Relaxed).is_ok();
         if taken {
             self.note_site(site);
         }
@@ -204,7 +215,7 @@ impl Raw {
     fn let_go(&self, levels: u32) {
         let mut word = self.word.load(Ordering::Relaxed);
         while word & CONTENDED == 0 {
-            let less = word.checked_sub(LEVEL * u64::from(levels)).unwrap_or(FREE);
+            let less = u64::from(levels).checked_mul(LEVEL).and_then(|less| word.checked_sub(less)).unwrap_or(FREE);
             if less == FREE {
                 self.site.store(ptr::null_mut(), Ordering::Relaxed);
             }
@@ -237,10 +248,10 @@ impl Raw {
 
     /// For who has just got the lock, if poison is a matter here: whether it may have it.
     #[cold]
-    pub(super) fn admit(&self, even_poisoned: bool) -> crate::Result<()> {
+    pub(super) fn admit(&self, even_poisoned: bool, levels: u32) -> crate::Result<()> {
         if self.poison.is_poisoned() && !even_poisoned {
             let error = self.poison.error(&self.label());
-            self.let_go(1);
+            self.let_go(levels);
             return Err(error);
         }
         Ok(())
@@ -291,8 +302,13 @@ impl Raw {
                 return Entered::NeedsWorker;
             }
             if word == FREE {
-                if self.take_free(number, ask.site) {
+                if self.take_levels(number, ask.depth, ask.site) {
                     return Entered::Held;
+                }
+                // More levels than the word has room for: the graph has, and nobody else can take the lock before it has said so.
+                let roomy = ask.depth > 1 && self.word.compare_exchange(FREE, CONTENDED, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+                if roomy {
+                    break false;
                 }
             } else if word & CONTENDED != 0 {
                 break again;
@@ -309,7 +325,7 @@ impl Raw {
         if matches!(entered, Entered::Held) && !again {
             self.note_site(ask.site);
         }
-        if !matches!(entered, Entered::Held | Entered::Queued(..)) {
+        if !matches!(entered, Entered::Held | Entered::Queued(..)) || self.is_condition() {
             core.leaves(worker);
         }
         self.follow(core, key);
@@ -385,6 +401,10 @@ impl Raw {
     /// The word becomes what the graph says, so that the lock passes from hand to hand without having been free. Only while bit 0 is set, when
     /// nobody else writes it: a wait that ended long ago may be dropped while somebody holds the lock whom the graph does not know.
     fn follow(&self, core: &Core, key: LockKey) {
+        if self.is_condition() {
+            let awaited = core.graph.waiting(key) > 0;
+            return self.word.store(if awaited { CONTENDED | whole::AWAITED } else { CONTENDED }, Ordering::Release);
+        }
         if self.word.load(Ordering::Relaxed) & CONTENDED == 0 {
             return;
         }
@@ -422,7 +442,7 @@ impl Drop for Raw {
 /// The graph knows the lock, and decides.
 fn queue(core: &mut Core, ask: &Ask<'_>, waker: &mut Option<Waker>, worker: WorkerKey, lock: LockKey) -> Entered {
     let origin = Origin { site: Some(ask.site), at: ask.at };
-    let request = Request { origin, ..Request::new(worker, lock, Mode::Exclusive) };
+    let request = Request { origin, depth: ask.depth, ..Request::new(worker, lock, Mode::Exclusive) };
     let waker = if ask.over { None } else { waker.take() };
     let Some(waker) = waker else {
         let taken = core.graph.try_acquire(&request, &mut core.effects);

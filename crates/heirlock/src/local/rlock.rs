@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::acquire::{Acquire, Sealed, questions, setup};
 use super::domain::Domain;
 use super::graph::{Kind, Order};
+use super::guard::{Part, Whole};
 use super::owned::{AcquireOwned, OwnedRLockGuard};
 use super::raw::Raw;
 use super::wait::{Held, Unfinished, attempt};
@@ -202,23 +203,26 @@ impl<T: ?Sized> fmt::Debug for RLock<T> {
 /// sent(lock.try_lock().unwrap());
 /// ```
 #[must_use = "the level is given up as soon as its guard is dropped"]
-pub struct RLockGuard<'a, T: ?Sized> {
-    raw: &'a Raw,
+pub struct RLockGuard<'a, T: ?Sized, P = Whole> {
+    pub(super) raw: &'a Raw,
     /// The value, or the part of it that the guard gives. Not a reference: that would claim the value until the guard has been dropped whole, when
     /// the next holder may be changing it.
     value: NonNull<T>,
-    levels: u32,
-    held: Held,
-    marker: PhantomData<&'a T>,
+    pub(super) levels: u32,
+    pub(super) held: Held,
+    marker: PhantomData<(&'a T, P)>,
 }
+
+/// The same of a part of the value: what [`RLockGuard::map`] gives.
+pub type MappedRLockGuard<'a, T> = RLockGuard<'a, T, Part>;
 
 // SAFETY: a guard is a `&T` and a `&Raw`, which is `Sync`; and with it goes the lock's last level perhaps, so that the next holder may be on another
 // thread than the last: what is in a `T` moves with that.
-unsafe impl<T: ?Sized + Send + Sync> Send for RLockGuard<'_, T> {}
+unsafe impl<T: ?Sized + Send + Sync, P> Send for RLockGuard<'_, T, P> {}
 // SAFETY: as above.
-unsafe impl<T: ?Sized + Send + Sync> Sync for RLockGuard<'_, T> {}
+unsafe impl<T: ?Sized + Send + Sync, P> Sync for RLockGuard<'_, T, P> {}
 
-impl<'a, T: ?Sized> RLockGuard<'a, T> {
+impl<'a, T: ?Sized, P> RLockGuard<'a, T, P> {
     /// Enters again, whoever calls: having a guard is proof enough.
     ///
     /// ```
@@ -233,7 +237,7 @@ impl<'a, T: ?Sized> RLockGuard<'a, T> {
     ///
     /// # Errors
     /// `Overflow` if the lock is held as many levels deep as can be counted.
-    pub fn again(&self) -> Result<RLockGuard<'a, T>> {
+    pub fn again(&self) -> Result<RLockGuard<'a, T, P>> {
         self.raw.again().map(|held| RLockGuard { raw: self.raw, value: self.value, levels: 1, held, marker: PhantomData })
     }
 
@@ -252,7 +256,7 @@ impl<'a, T: ?Sized> RLockGuard<'a, T> {
     ///
     /// # Panics
     /// If the other guard is of another lock.
-    pub fn merge<U: ?Sized>(&mut self, other: RLockGuard<'a, U>) {
+    pub fn merge<U: ?Sized, Q>(&mut self, other: RLockGuard<'a, U, Q>) {
         assert!(std::ptr::eq(self.raw, other.raw), "guards of two locks cannot be merged");
         // Both are among the hold's levels, whose number fits.
         self.levels += other.levels;
@@ -261,7 +265,7 @@ impl<'a, T: ?Sized> RLockGuard<'a, T> {
     }
 
     /// The guard of a part of the value.
-    pub fn map<U: ?Sized>(guard: Self, part: impl FnOnce(&T) -> &U) -> RLockGuard<'a, U> {
+    pub fn map<U: ?Sized>(guard: Self, part: impl FnOnce(&T) -> &U) -> MappedRLockGuard<'a, U> {
         let value = NonNull::from(part(&guard));
         guard.of(value)
     }
@@ -270,14 +274,14 @@ impl<'a, T: ?Sized> RLockGuard<'a, T> {
     ///
     /// # Errors
     /// The guard itself, if it is not.
-    pub fn filter_map<U: ?Sized>(guard: Self, part: impl FnOnce(&T) -> Option<&U>) -> Result<RLockGuard<'a, U>, Self> {
+    pub fn filter_map<U: ?Sized>(guard: Self, part: impl FnOnce(&T) -> Option<&U>) -> Result<MappedRLockGuard<'a, U>, Self> {
         match part(&guard).map(NonNull::from) {
             Some(value) => Ok(guard.of(value)),
             None => Err(guard),
         }
     }
 
-    fn of<U: ?Sized>(self, value: NonNull<U>) -> RLockGuard<'a, U> {
+    fn of<U: ?Sized>(self, value: NonNull<U>) -> MappedRLockGuard<'a, U> {
         let RLockGuard { raw, levels, held, .. } = self;
         std::mem::forget(self);
         RLockGuard { raw, value, levels, held, marker: PhantomData }
@@ -290,7 +294,7 @@ impl<'a, T: ?Sized> RLockGuard<'a, T> {
     }
 }
 
-impl<T: ?Sized> Deref for RLockGuard<'_, T> {
+impl<T: ?Sized, P> Deref for RLockGuard<'_, T, P> {
     type Target = T;
 
     #[inline]
@@ -300,20 +304,20 @@ impl<T: ?Sized> Deref for RLockGuard<'_, T> {
     }
 }
 
-impl<T: ?Sized> Drop for RLockGuard<'_, T> {
+impl<T: ?Sized, P> Drop for RLockGuard<'_, T, P> {
     #[inline]
     fn drop(&mut self) {
         self.raw.release(self.levels, self.held);
     }
 }
 
-impl<T: ?Sized + fmt::Debug> fmt::Debug for RLockGuard<'_, T> {
+impl<T: ?Sized + fmt::Debug, P> fmt::Debug for RLockGuard<'_, T, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }
 }
 
-impl<T: ?Sized + fmt::Display> fmt::Display for RLockGuard<'_, T> {
+impl<T: ?Sized + fmt::Display, P> fmt::Display for RLockGuard<'_, T, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }

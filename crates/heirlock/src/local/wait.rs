@@ -52,21 +52,27 @@ pub(super) struct Wait {
 }
 
 /// What holds for the whole of a wait, also when it loses its place and queues again. Bound at the first poll that finds the lock held.
-#[derive(Debug)]
-struct Bound {
-    owner: Owner,
+#[derive(Clone, Debug)]
+pub(super) struct Bound {
+    pub(super) owner: Owner,
     /// `NEVER` if there is none.
     deadline: u64,
     expires: Moment,
     /// It was over when it began.
     over: bool,
+    /// How many levels at once.
+    depth: u32,
 }
 
 #[derive(Debug)]
 enum State {
     Unpolled,
+    /// The same, of who is known already.
+    Bound(Bound),
     /// In the graph, queued or granted; which of both is known under the domain's mutex only.
     Queued(WaitKey, Bound),
+    /// Of a condition: it lost its place, to another wait of its worker or with a notification that it did not take in time.
+    Displaced,
     Done,
 }
 
@@ -75,13 +81,18 @@ impl Wait {
         Wait { options: Options::default(), site, blocking: false, state: State::Unpolled }
     }
 
+    /// An acquire by whoever is known already.
+    pub(super) fn bound(site: Site, options: Options, bound: Bound) -> Wait {
+        Wait { options, site, blocking: false, state: State::Bound(bound) }
+    }
+
     #[inline]
     pub(super) fn poll(&mut self, raw: &Raw, cx: &mut Context<'_>) -> Poll<Result<Held>> {
         if matches!(self.state, State::Unpolled) {
             let number = if self.blocking { number_of_call() } else { number_of_poll() };
             if take_at_once(raw, number, self.site) {
                 self.state = State::Done;
-                return Poll::Ready(held(raw, self.options.even_poisoned));
+                return Poll::Ready(held(raw, self.options.even_poisoned, 1));
             }
         }
         self.poll_contended(raw, cx)
@@ -93,6 +104,12 @@ impl Wait {
                 let bound = Bound::new(raw, self.options, self.blocking);
                 self.enter(raw, cx, bound, None)
             }
+            State::Bound(bound) => {
+                if raw.take_levels(bound.owner.number(), bound.depth, self.site) {
+                    return Poll::Ready(held(raw, self.options.even_poisoned, bound.depth));
+                }
+                self.enter(raw, cx, bound, None)
+            }
             State::Queued(wait, bound) => match look(raw, wait, cx) {
                 Fate::Queued => {
                     self.state = State::Queued(wait, bound);
@@ -100,13 +117,19 @@ impl Wait {
                 }
                 Fate::Granted => {
                     raw.note_site(self.site);
-                    Poll::Ready(held(raw, self.options.even_poisoned))
+                    Poll::Ready(held(raw, self.options.even_poisoned, bound.depth))
                 }
                 Fate::TimedOut => Poll::Ready(Err(timed_out(raw))),
+                Fate::Dismissed => Poll::Ready(Err(dismissed(raw))),
                 Fate::Deadlock(cycle) => Poll::Ready(Err(Error::new(Kind::Deadlock, cycle))),
+                // Queued again it would miss what is notified in between. So it ends, and whoever waited looks for itself.
+                Fate::Displaced(_) if raw.is_condition() => {
+                    self.state = State::Displaced;
+                    Poll::Ready(Ok(Held::here(raw)))
+                }
                 Fate::Displaced(arrival) => self.enter(raw, cx, bound, Some(arrival)),
             },
-            State::Done => panic!("a lock's future was polled after it had completed"),
+            State::Displaced | State::Done => panic!("a lock's future was polled after it had completed"),
         }
     }
 
@@ -118,6 +141,7 @@ impl Wait {
             expires: (bound.expires != Moment::END).then_some(bound.expires),
             over: bound.over,
             arrival,
+            depth: bound.depth,
             site: self.site,
             at: raw.domain().clock().now().as_nanos(),
         };
@@ -125,7 +149,7 @@ impl Wait {
         let mut waker = Some(cx.waker().clone());
         let entered = raw.domain().event(|core| raw.enter(core, &ask, &mut waker));
         match entered {
-            Entered::Held => Poll::Ready(held(raw, self.options.even_poisoned)),
+            Entered::Held => Poll::Ready(held(raw, self.options.even_poisoned, bound.depth)),
             Entered::TimedOut => Poll::Ready(Err(timed_out(raw))),
             Entered::Deadlock(cycle) => Poll::Ready(Err(Error::new(Kind::Deadlock, cycle))),
             Entered::NeedsWorker => Poll::Ready(Err(needs_worker(raw))),
@@ -135,6 +159,11 @@ impl Wait {
                 Poll::Pending
             }
         }
+    }
+
+    /// Whether it has ended without having been granted anything.
+    pub(super) fn was_displaced(&self) -> bool {
+        matches!(self.state, State::Displaced)
     }
 
     /// The future is dropped. A grant that it had goes on to the next, and so does nothing get lost that was granted a moment ago.
@@ -158,7 +187,7 @@ impl Wait {
         self.blocking = true;
         if matches!(self.state, State::Unpolled) && take_at_once(raw, number_of_call(), self.site) {
             self.state = State::Done;
-            return held(raw, self.options.even_poisoned);
+            return held(raw, self.options.even_poisoned, 1);
         }
         if in_runtime() {
             return Err(Error::new(
@@ -176,8 +205,13 @@ impl Wait {
 
 impl Bound {
     /// Only here, when the lock is held, a clock is read; and only for who is in a hurry.
-    fn new(raw: &Raw, options: Options, blocking: bool) -> Bound {
+    pub(super) fn new(raw: &Raw, options: Options, blocking: bool) -> Bound {
         let owner = if blocking { Owner::of_call() } else { Owner::of_poll() };
+        Bound::by(owner, raw, options)
+    }
+
+    /// The same for who is known already.
+    pub(super) fn by(owner: Owner, raw: &Raw, options: Options) -> Bound {
         let of_worker = if let Owner::Worker(worker) = &owner { worker.current_deadline() } else { None };
         let deadline = [options.deadline, of_worker].into_iter().flatten().min();
         let (mut expires, mut over) = (Moment::END, false);
@@ -187,15 +221,24 @@ impl Bound {
             over = span.is_zero();
             expires = raw.domain().clock().now() + span;
         }
-        Bound { owner, deadline: deadline.map_or(NEVER, |deadline| raw.domain().rank_of(deadline)), expires, over }
+        Bound { owner, deadline: deadline.map_or(NEVER, |deadline| raw.domain().rank_of(deadline)), expires, over, depth: 1 }
+    }
+
+    /// However long it takes.
+    pub(super) fn unlimited(owner: Owner) -> Bound {
+        Bound { owner, deadline: NEVER, expires: Moment::END, over: false, depth: 1 }
+    }
+
+    pub(super) fn levels(self, depth: u32) -> Bound {
+        Bound { depth, ..self }
     }
 }
 
 /// For who has just got the lock: what it has, unless an earlier holder poisoned it.
 #[inline]
-fn held(raw: &Raw, even_poisoned: bool) -> Result<Held> {
+fn held(raw: &Raw, even_poisoned: bool, levels: u32) -> Result<Held> {
     if !raw.poison.is_off() {
-        raw.admit(even_poisoned)?;
+        raw.admit(even_poisoned, levels)?;
     }
     Ok(Held::here(raw))
 }
@@ -228,16 +271,16 @@ fn look(raw: &Raw, wait: WaitKey, cx: &mut Context<'_>) -> Fate {
 #[inline]
 pub(super) fn attempt(raw: &Raw, site: Site) -> Result<Held> {
     if take_at_once(raw, number_of_poll(), site) {
-        return held(raw, false);
+        return held(raw, false, 1);
     }
     attempt_contended(raw, site)
 }
 
 fn attempt_contended(raw: &Raw, site: Site) -> Result<Held> {
     let owner = Owner::of_poll();
-    let ask = Ask { owner: &owner, priority: None, deadline: None, expires: None, over: true, arrival: None, site, at: NEVER };
+    let ask = Ask { owner: &owner, priority: None, deadline: None, expires: None, over: true, arrival: None, depth: 1, site, at: NEVER };
     match raw.domain().event(|core| raw.enter(core, &ask, &mut None)) {
-        Entered::Held => held(raw, false),
+        Entered::Held => held(raw, false, 1),
         Entered::NeedsWorker => Err(needs_worker(raw)),
         Entered::Overflow => Err(overflow(raw.label())),
         _ => Err(Error::new(Kind::WouldBlock, format!("{} is held", raw.label()))),
@@ -263,6 +306,11 @@ fn needs_worker(raw: &Raw) -> Error {
 
 pub(super) fn overflow(label: impl std::fmt::Display) -> Error {
     Error::new(Kind::Overflow, format!("{label} is held as many levels deep as can be counted"))
+}
+
+/// Only what is a lock under its type but no lock is waited for in vain; it looks there first.
+fn dismissed(raw: &Raw) -> Error {
+    Error::new(Kind::Closed, format!("{} need not be waited for any more", raw.label()))
 }
 
 fn timed_out(raw: &Raw) -> Error {

@@ -31,6 +31,8 @@ struct Lock {
     /// The oldest waiter, and how many others were granted since it is.
     oldest: Option<Id>,
     bypassed: u32,
+    /// Of a condition: notifications on their way to the first of the queue.
+    owed: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -98,6 +100,7 @@ pub(crate) struct Did {
     /// With their arrival numbers.
     pub(crate) displaced: BTreeMap<Id, u64>,
     pub(crate) removed: BTreeSet<Id>,
+    pub(crate) dismissed: BTreeSet<Id>,
     /// The first workers of the suspected cycles that were found.
     pub(crate) suspected: Vec<Id>,
     pub(crate) changed: BTreeSet<Id>,
@@ -139,7 +142,7 @@ impl Naive {
     }
 
     pub(crate) fn add_lock(&mut self, id: Id, spec: LockSpec) {
-        self.locks.insert(id, Lock { spec, oldest: None, bypassed: 0 });
+        self.locks.insert(id, Lock { spec, oldest: None, bypassed: 0, owed: 0 });
     }
 
     pub(crate) fn advance(&mut self, now: u64) {
@@ -189,7 +192,9 @@ impl Naive {
         let gone: Vec<Id> = self.waits.iter().filter(|(_, wait)| wait.worker == worker).map(|(id, _)| *id).collect();
         for wait in gone {
             self.did.removed.insert(wait);
-            self.waits.remove(&wait);
+            if let Some(Wait { lock, granted: true, .. }) = self.waits.remove(&wait) {
+                self.owe(lock);
+            }
         }
         self.holds.retain(|hold| hold.worker != worker);
         let removed = self.workers.remove(&worker).unwrap();
@@ -216,14 +221,35 @@ impl Naive {
         Reply::Done(true)
     }
 
+    pub(crate) fn notify(&mut self, lock: Id) -> Reply {
+        if self.kind(lock) != Kind::Condition {
+            return Reply::Done(false);
+        }
+        self.owe(lock);
+        self.promote();
+        Reply::Done(self.did.granted.iter().any(|wait| self.waits[wait].lock == lock))
+    }
+
+    pub(crate) fn dismiss(&mut self, lock: Id) -> Reply {
+        let all: Vec<Id> = self.waits.iter().filter(|(_, wait)| wait.lock == lock).map(|(id, _)| *id).collect();
+        for wait in all {
+            self.did.dismissed.insert(wait);
+            if self.waits[&wait].granted { self.give_back(wait) } else { self.end(wait) }
+        }
+        Reply::Done(true)
+    }
+
     pub(crate) fn set_base(&mut self, worker: Id, base: i32) -> Reply {
         self.workers.get_mut(&worker).unwrap().base = base;
         Reply::Done(true)
     }
 
     pub(crate) fn hold(&mut self, worker: Id, lock: Id, mode: Mode, depth: u32) -> Reply {
-        self.add_hold(worker, lock, self.mode(lock, mode), depth);
-        Reply::Done(true)
+        let held = self.kind(lock) != Kind::Condition;
+        if held {
+            self.add_hold(worker, lock, self.mode(lock, mode), depth);
+        }
+        Reply::Done(held)
     }
 
     pub(crate) fn acquire(&mut self, ask: Ask) -> Reply {
@@ -276,7 +302,7 @@ impl Naive {
         if let Some(reply) = self.reenter(worker, lock, mode, 1) {
             return reply;
         }
-        if !self.queue(lock).is_empty() || !self.beside(lock, mode) {
+        if self.kind(lock) == Kind::Condition || !self.queue(lock).is_empty() || !self.beside(lock, mode) {
             return Reply::No;
         }
         self.add_hold(worker, lock, mode, 1);
@@ -288,8 +314,9 @@ impl Naive {
             self.did.displaced.insert(grant, self.waits[&grant].arrival);
             if self.waits[&grant].mode == mode {
                 let granted = self.waits.remove(&grant).unwrap();
-                let at = self.find(worker, lock).unwrap();
-                self.holds[at].depth = self.holds[at].depth - granted.depth + depth;
+                if let Some(at) = self.find(worker, lock) {
+                    self.holds[at].depth = self.holds[at].depth - granted.depth + depth;
+                }
                 self.displace(worker, lock);
                 return Some(Reply::Held(self.depth(worker, lock)));
             }
@@ -298,7 +325,7 @@ impl Naive {
         }
         let at = self.find(worker, lock)?;
         let enters = match self.locks[&lock].spec.kind {
-            Kind::Mutex => false,
+            Kind::Mutex | Kind::Condition => false,
             Kind::RLock => true,
             Kind::RwLock => mode == Mode::Shared && self.holds[at].mode == Mode::Shared,
         };
@@ -408,9 +435,15 @@ impl Naive {
         self.turns += 1;
         granted.turn = self.turns;
         let Wait { worker, mode, depth, .. } = granted.clone();
-        self.add_hold(worker, lock, mode, depth);
-        self.recount(lock);
         self.did.granted.push(wait);
+        self.recount(lock);
+        if self.kind(lock) != Kind::Condition {
+            return self.add_hold(worker, lock, mode, depth);
+        }
+        self.locks.get_mut(&lock).unwrap().owed -= 1;
+        if self.pending(worker).len() == 1 {
+            self.doubtful.push(worker);
+        }
     }
 
     /// A queued wait is no more.
@@ -424,6 +457,9 @@ impl Naive {
 
     fn give_back(&mut self, wait: Id) {
         let Wait { worker, lock, depth, .. } = self.waits.remove(&wait).unwrap();
+        if self.kind(lock) == Kind::Condition {
+            return self.owe(lock);
+        }
         let at = self.find(worker, lock).unwrap();
         self.holds[at].depth -= depth;
         if self.holds[at].depth == 0 {
@@ -443,6 +479,11 @@ impl Naive {
         }
     }
 
+    /// The condition's next waiter is to be notified.
+    fn owe(&mut self, lock: Id) {
+        self.locks.get_mut(&lock).unwrap().owed += 1;
+    }
+
     fn recount(&mut self, lock: Id) {
         let oldest = self.queued(lock).into_iter().min_by_key(|wait| self.waits[wait].arrival);
         let Some(entry) = self.locks.get_mut(&lock) else { return };
@@ -455,13 +496,17 @@ impl Naive {
         loop {
             self.compute();
             let next = self.locks.keys().find_map(|lock| self.queue(*lock).first().copied().filter(|first| self.fits(*first)));
-            let Some(wait) = next else { return };
+            let Some(wait) = next else { break };
             if self.waits[&wait].expires <= self.now {
                 self.end(wait);
                 self.did.expired.push(wait);
             } else {
                 self.grant(wait);
             }
+        }
+        for lock in self.locks.values_mut() {
+            // Nobody waits: it is not kept.
+            lock.owed = 0;
         }
     }
 

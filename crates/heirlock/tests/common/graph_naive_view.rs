@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use heirlock::local::graph::{Mode, NEVER, Order, Urgency};
+use heirlock::local::graph::{Kind, Mode, NEVER, Order, Urgency};
 
 use super::{Hold, Id, Naive, Wait};
 
@@ -89,7 +89,8 @@ impl Naive {
     }
 
     pub(crate) fn fits(&self, wait: Id) -> bool {
-        self.beside(self.waits[&wait].lock, self.waits[&wait].mode)
+        let Wait { lock, mode, .. } = self.waits[&wait];
+        if self.kind(lock) == Kind::Condition { self.locks[&lock].owed > 0 } else { self.beside(lock, mode) }
     }
 
     // Cycles.

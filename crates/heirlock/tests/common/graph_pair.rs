@@ -97,7 +97,8 @@ impl Pair {
             57..75 => self.release(),
             75..82 => self.take(),
             82..84 => self.take_over(),
-            84..91 => self.set_base(worker),
+            84..85 => self.dismiss(lock),
+            85..91 => self.set_base(worker),
             91..93 => self.transfer(worker),
             93..95 => self.import(worker, lock),
             95..96 => self.part(),
@@ -109,6 +110,16 @@ impl Pair {
             98 if random.chance(50) => self.set_deadline(worker),
             98 => self.remove_worker(worker),
             _ => self.remove_lock(lock),
+        }
+        let conditions: Vec<Id> = self.locks.iter().copied().filter(|lock| self.naive.kind(*lock) == Kind::Condition).collect();
+        if !conditions.is_empty() && self.random.chance(10) {
+            let condition = self.random.pick(&conditions);
+            self.notify(condition);
+            match self.random.within(0, 8) {
+                0 => self.end_wait(true),
+                1 => self.take_over(),
+                _ => {}
+            }
         }
         if !self.naive.waits().is_empty() && self.random.chance(self.flavour.takes) {
             self.take();
@@ -147,7 +158,7 @@ impl Pair {
     }
 
     fn add_lock(&mut self) {
-        let kind = self.random.pick(&[Kind::Mutex, Kind::RLock, Kind::RwLock, Kind::RwLock]);
+        let kind = self.random.pick(&[Kind::Mutex, Kind::RLock, Kind::RwLock, Kind::RwLock, Kind::RwLock, Kind::Condition]);
         let order = self.random.pick(&[Order::Priority, Order::Priority, Order::Deadline, Order::Fifo]);
         let bypass = if self.random.chance(25) { NonZeroU32::new(u32::try_from(self.random.within(1, 4)).unwrap()) } else { None };
         let spec = LockSpec { kind, order, bypass, owned: !self.random.chance(8) };
@@ -296,6 +307,22 @@ impl Pair {
         );
     }
 
+    fn notify(&mut self, condition: Id) {
+        self.event(
+            &format!("notify {condition}"),
+            |graph, effects, _| (Reply::Done(graph.notify(LockKey::from_number(condition), effects)), None),
+            |naive| naive.notify(condition),
+        );
+    }
+
+    fn dismiss(&mut self, lock: Id) {
+        self.event(
+            &format!("dismiss {lock}"),
+            |graph, effects, _| (Reply::Done(graph.dismiss(LockKey::from_number(lock), effects)), None),
+            |naive| naive.dismiss(lock),
+        );
+    }
+
     fn set_base(&mut self, worker: Id) {
         let base = self.priority();
         self.event(
@@ -376,6 +403,7 @@ impl Pair {
             expired: effects.expired.iter().map(name).collect(),
             displaced: effects.displaced.iter().map(|displaced| (name(&displaced.wait), displaced.arrival)).collect(),
             removed: effects.removed.iter().map(name).collect(),
+            dismissed: effects.dismissed.iter().map(name).collect(),
             suspected: effects.suspected.iter().map(|cycle| cycle[0].worker.get()).collect(),
             changed: effects.changed.iter().map(|worker| worker.get()).collect(),
             refused: refused.as_ref().map(|cycle| self.numbers(cycle)),
@@ -387,18 +415,23 @@ impl Pair {
             let (worker, lock) = self.asked[wait];
             self.displaced.push((worker, lock, *arrival));
         }
-        for (what, many) in [
+        let waits = self.naive.waits();
+        let of_condition = |wait: &&Id| waits.get(wait).is_some_and(|wait| self.naive.kind(wait.1) == Kind::Condition);
+        for (name, many) in [
             ("granted", did.granted.len()),
             ("refused", did.refused.iter().len()),
             ("ended", did.ended.len()),
             ("expired", did.expired.len()),
             ("displaced", did.displaced.len()),
             ("removed", did.removed.len()),
+            ("dismissed", did.dismissed.len()),
+            ("notified", usize::from(what.starts_with("notify") && reply == Reply::Done(true))),
+            ("passed on", if what.starts_with("notify") { 0 } else { did.granted.iter().filter(of_condition).count() }),
             ("suspected", did.suspected.len()),
             ("changed", did.changed.len()),
             ("let in", self.naive.let_in),
         ] {
-            *self.tally.entry(what).or_default() += many;
+            *self.tally.entry(name).or_default() += many;
         }
         self.compare();
     }

@@ -10,7 +10,8 @@ use super::urgency::{NEVER, Urgency};
 impl Graph {
     /// Acquires, or queues.
     ///
-    /// A worker that has an untaken grant of this lock takes that, and its other waits on the lock lose their places.
+    /// A worker that has an untaken grant of this lock takes that, and its other waits on the lock lose their places. Of a condition it takes an
+    /// untaken notification, and holds nothing: 0 levels.
     ///
     /// # Panics
     /// If the worker or the lock is unknown.
@@ -29,7 +30,7 @@ impl Graph {
         let urgency = Urgency { priority: request.priority.unwrap_or(entry.base), deadline }.join(entry.inherited);
         let arrival = request.arrival.unwrap_or(self.arrivals);
         self.arrivals = self.arrivals.max(arrival + 1);
-        if self.joins(lock, mode) && self.locks[lock].queue.leads(urgency, arrival) {
+        if self.locks[lock].admits(mode) && self.locks[lock].queue.leads(urgency, arrival) {
             self.locks[lock].queue.passed(NIL);
             return self.hold_now(worker, lock, request, mode, effects);
         }
@@ -47,7 +48,7 @@ impl Graph {
             state: State::Queued,
             origin: request.origin,
             places: [0; 4],
-            link: [Link::NONE],
+            link: [Link::NONE; 2],
         });
         self.enqueue(own);
         self.close(own, effects)
@@ -91,7 +92,7 @@ impl Graph {
         if entered.is_some() {
             return entered;
         }
-        if self.joins(lock, mode) && self.locks[lock].queue.is_empty() {
+        if self.locks[lock].admits(mode) && self.locks[lock].queue.is_empty() {
             return Some(self.hold_now(worker, lock, request, mode, effects));
         }
         self.finish(effects);
@@ -120,7 +121,7 @@ impl Graph {
         }
         let hold = self.find_hold(worker, lock)?;
         let enters = match self.locks[lock].spec.kind {
-            Kind::Mutex => false,
+            Kind::Mutex | Kind::Condition => false,
             Kind::RLock => true,
             Kind::RwLock => mode == Mode::Shared && self.reads(hold),
         };
@@ -141,12 +142,6 @@ impl Graph {
         let depth = self.depth_of(worker, lock);
         self.finish(effects);
         Acquired::Held(depth)
-    }
-
-    /// Whether somebody new could hold beside the holders.
-    fn joins(&self, lock: u32, mode: Mode) -> bool {
-        let lock = &self.locks[lock];
-        lock.holds == NIL || (lock.mode == Mode::Shared && mode == Mode::Shared)
     }
 
     fn reads(&self, hold: u32) -> bool {

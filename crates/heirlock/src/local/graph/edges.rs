@@ -57,10 +57,15 @@ impl Graph {
         let worker = self.waits[slot].worker;
         self.dequeue(slot);
         self.waits.remove(slot);
+        self.waits_less(worker);
+        key
+    }
+
+    /// The worker has one wait less; if it has one left, a cycle through that may be certain now.
+    pub(super) fn waits_less(&mut self, worker: u32) {
         if self.workers[worker].pending == 1 {
             self.doubtful.push(worker);
         }
-        key
     }
 
     /// Gives the lock to the worker, so many levels. It inherits from who still waits.
@@ -154,17 +159,21 @@ impl Graph {
 
     /// Strikes a grant off the untaken; whoever calls decides about the hold. Says its depth.
     pub(super) fn strike(&mut self, slot: u32) -> u32 {
-        let worker = self.waits[slot].worker;
+        let (worker, lock) = (self.waits[slot].worker, self.waits[slot].lock);
         let entry = &mut self.workers[worker];
-        entry.untaken = self.waits.unlink(entry.untaken, slot, 0);
+        entry.untaken = self.waits.unlink(entry.untaken, slot, OF_WORKER);
+        let entry = &mut self.locks[lock];
+        entry.untaken = self.waits.unlink(entry.untaken, slot, OF_LOCK);
         self.waits.remove(slot).depth
     }
 
-    /// Gives a grant back: the next may have it.
+    /// Gives a grant back: the next may have it. A notification goes on to who waits now, and if nobody does, it is gone.
     pub(super) fn give_back(&mut self, slot: u32) {
         let (worker, lock) = (self.waits[slot].worker, self.waits[slot].lock);
         let levels = self.strike(slot);
-        if let Some(hold) = self.find_hold(worker, lock) {
+        if self.locks[lock].is_condition() {
+            self.owe(lock);
+        } else if let Some(hold) = self.find_hold(worker, lock) {
             self.lower(hold, levels);
         }
     }
@@ -186,9 +195,18 @@ impl Graph {
         }
     }
 
+    /// The first of the condition's queue is to be notified.
+    pub(super) fn owe(&mut self, lock: u32) {
+        self.locks[lock].owed += 1;
+        self.stir(lock);
+    }
+
     /// The lock is to be looked at for a grant.
     pub(super) fn stir(&mut self, lock: u32) {
         let entry = &mut self.locks[lock];
+        if entry.queue.is_empty() {
+            entry.owed = 0;
+        }
         if !entry.stirred && !entry.closed() && !entry.queue.is_empty() {
             entry.stirred = true;
             self.stirred.push(Reverse((self.locks.id(lock), lock)));

@@ -35,7 +35,7 @@ impl Request {
 /// What came of an acquire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Acquired {
-    /// The worker holds the lock, now so many levels deep.
+    /// The worker holds the lock, now so many levels deep; 0 of a condition: it was notified.
     Held(u32),
     /// It waits.
     Queued(WaitKey),
@@ -117,6 +117,8 @@ pub struct Effects {
     pub displaced: Vec<Displaced>,
     /// Waits that ended because their lock or their worker went.
     pub removed: Vec<WaitKey>,
+    /// Waits that ended because nobody needs to wait for their lock any more; see [`Graph::dismiss`](super::Graph::dismiss).
+    pub dismissed: Vec<WaitKey>,
     /// Cycles that were found and are not certain; they stand.
     pub suspected: Vec<Cycle>,
     /// Workers whose effective priority is another than before the event.
@@ -131,18 +133,20 @@ impl Effects {
         self.expired.clear();
         self.displaced.clear();
         self.removed.clear();
+        self.dismissed.clear();
         self.suspected.clear();
         self.changed.clear();
     }
 
     /// Whether nothing happened to others.
     pub fn is_empty(&self) -> bool {
-        let Effects { granted, ended, expired, displaced, removed, suspected, changed } = self;
+        let Effects { granted, ended, expired, displaced, removed, dismissed, suspected, changed } = self;
         granted.is_empty()
             && ended.is_empty()
             && expired.is_empty()
             && displaced.is_empty()
             && removed.is_empty()
+            && dismissed.is_empty()
             && suspected.is_empty()
             && changed.is_empty()
     }

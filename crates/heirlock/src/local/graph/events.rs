@@ -41,7 +41,7 @@ impl Graph {
                     self.dequeue(wait);
                     self.waits.remove(wait);
                 } else {
-                    self.strike(wait);
+                    self.give_back(wait);
                 }
                 wait = next;
             }
@@ -121,14 +121,13 @@ impl Graph {
             let key = self.end(wait);
             effects.removed.push(key);
         }
+        while self.locks[slot].untaken != NIL {
+            let wait = self.locks[slot].untaken;
+            effects.removed.push(WaitKey(self.waits.id(wait)));
+            self.strike(wait);
+        }
         while self.locks[slot].holds != NIL {
-            let hold = self.locks[slot].holds;
-            if let Some(wait) = self.find_untaken(self.holds[hold].worker, slot) {
-                effects.removed.push(WaitKey(self.waits.id(wait)));
-                self.strike(wait);
-            } else {
-                self.drop_hold(hold);
-            }
+            self.drop_hold(self.locks[slot].holds);
         }
         self.settle();
         self.locks.remove(slot);
@@ -142,9 +141,12 @@ impl Graph {
         self.now = self.now.max(now);
     }
 
-    /// Records a hold that was taken without the graph: `depth` levels, beside those already known.
+    /// Records a hold that was taken without the graph: `depth` levels, beside those already known. False for a condition, which nobody holds.
     pub fn hold(&mut self, worker: WorkerKey, lock: LockKey, mode: Mode, depth: u32, effects: &mut Effects) -> bool {
         let (Some(worker), Some(lock)) = (self.workers.slot(worker.0), self.locks.slot(lock.0)) else { return false };
+        if self.locks[lock].is_condition() {
+            return false;
+        }
         let mode = self.mode_of(lock, mode);
         self.add_hold(worker, lock, mode, depth);
         self.holds_more(worker);

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::Graph;
 use super::effects::{Cycle, DeadlockPolicy, Effects};
-use super::records::{Mode, Origin, State, WaitKey, WorkerKey};
+use super::records::{OF_LOCK, OF_WORKER, Origin, State, WaitKey, WorkerKey};
 use super::search::{Hop, Judgement, Ways};
 use super::slab::NIL;
 use super::urgency::NEVER;
@@ -30,29 +30,35 @@ impl Graph {
         }
     }
 
-    /// The first of the queue, if it can hold beside the holders.
+    /// The first of the queue, if it can hold beside the holders; of a condition, if it is to be notified.
     fn grantable(&self, lock: u32) -> Option<u32> {
         let lock = &self.locks[lock];
-        let first = lock.queue.first()?;
-        let fits = lock.holds == NIL || (lock.mode == Mode::Shared && self.waits[first].mode == Mode::Shared);
-        fits.then_some(first)
+        lock.queue.first().filter(|first| lock.admits(self.waits[*first].mode))
     }
 
-    /// The wait becomes a hold, of which its worker has yet to take note.
+    /// The wait becomes a hold, of which its worker has yet to take note; that of a condition has nothing to hold.
     pub(super) fn grant(&mut self, slot: u32, effects: &mut Effects) {
         let wait = &self.waits[slot];
         let (worker, lock, mode, depth, site) = (wait.worker, wait.lock, wait.mode, wait.depth, wait.origin.site);
-        self.locks[lock].queue.passed(slot);
+        let entry = &mut self.locks[lock];
+        entry.queue.passed(slot);
+        entry.owed = entry.owed.saturating_sub(1);
         self.dequeue(slot);
         // What falls must have fallen before the hold closes a cycle, or it would go round in it.
         self.settle();
         self.waits[slot].state = State::Granted;
         let entry = &mut self.workers[worker];
-        entry.untaken = self.waits.link(entry.untaken, slot, 0);
-        let hold = self.add_hold(worker, lock, mode, depth);
-        self.found(hold, Origin { site, at: NEVER });
+        entry.untaken = self.waits.link(entry.untaken, slot, OF_WORKER);
+        let entry = &mut self.locks[lock];
+        entry.untaken = self.waits.link(entry.untaken, slot, OF_LOCK);
         effects.granted.push(WaitKey(self.waits.id(slot)));
-        self.holds_more(worker);
+        if entry.is_condition() {
+            self.waits_less(worker);
+        } else {
+            let hold = self.add_hold(worker, lock, mode, depth);
+            self.found(hold, Origin { site, at: NEVER });
+            self.holds_more(worker);
+        }
     }
 
     /// The worker has a hold that others may wait for: if it waits itself, this may have closed a cycle.

@@ -7,6 +7,7 @@
 //! - A *worker* has a base priority and perhaps a parent, whose *fork* it then is. An anonymous acquire is a worker of its own that lives as long
 //!   as that acquire and its hold; it is not sequential.
 //! - A *lock* has holders, and a queue in the order of its [`Order`].
+//! - A *condition* is a lock that nobody holds. Its waits are granted by notifications, and stand in nobody's way.
 //! - A *wait* is queued, then granted: from then on its worker holds the lock, whether it knows or not. When it takes note, the wait is no more.
 //! - Ids are never used twice: an event that names something which has gone does nothing, and says so.
 //!
@@ -24,6 +25,7 @@
 //!    writers before it lets that reader in. Any other is suspected, and stands.
 
 mod acquire;
+mod condition;
 mod edges;
 mod effects;
 mod events;

@@ -63,6 +63,9 @@ pub enum Kind {
     RLock,
     /// One writer or many readers; a reader may enter again.
     RwLock,
+    /// Nobody holds it: who waits is granted it by [`Graph::notify`](super::Graph::notify) alone. Who will do that is unknown, so nobody is
+    /// boosted by such a wait, and no cycle goes through it.
+    Condition,
 }
 
 /// How a lock is held.
@@ -113,7 +116,7 @@ impl Origin {
 pub enum State {
     /// In the queue.
     Queued,
-    /// Its worker holds the lock because of it, and has not yet taken note.
+    /// Its worker holds the lock because of it, or was notified by a condition, and has not yet taken note.
     Granted,
 }
 
@@ -215,16 +218,16 @@ pub(super) struct Wait {
     pub(super) origin: Origin,
     /// Where it is in the heaps of its queue.
     pub(super) places: [usize; 4],
-    pub(super) link: [Link; 1],
+    pub(super) link: [Link; 2],
 }
 
-impl Linked<1> for Wait {
-    fn links(&mut self) -> &mut [Link; 1] {
+impl Linked<2> for Wait {
+    fn links(&mut self) -> &mut [Link; 2] {
         &mut self.link
     }
 }
 
-/// The lists that a hold is in.
+/// The lists that a hold is in, and a wait: in that of its lock once it was granted.
 pub(super) const OF_WORKER: usize = 0;
 pub(super) const OF_LOCK: usize = 1;
 
@@ -251,17 +254,31 @@ pub(super) struct Lock {
     /// How its holders hold it.
     pub(super) mode: Mode,
     pub(super) queue: Queue,
+    /// The waits that were granted and not taken.
+    pub(super) untaken: u32,
+    /// Of a condition: notifications that are to go to the first of the queue. None is kept beyond an event, nor for an empty queue.
+    pub(super) owed: u32,
     /// Whether it is among the locks to be looked at for a grant.
     pub(super) stirred: bool,
 }
 
 impl Lock {
     pub(super) fn new(spec: LockSpec) -> Lock {
-        Lock { spec, holds: NIL, mode: Mode::Exclusive, queue: Queue::new(spec.order, spec.bypass), stirred: false }
+        let queue = Queue::new(spec.order, spec.bypass);
+        Lock { spec, holds: NIL, mode: Mode::Exclusive, queue, untaken: NIL, owed: 0, stirred: false }
     }
 
-    /// Whether nobody could hold it beside its holders.
+    pub(super) fn is_condition(&self) -> bool {
+        self.spec.kind == Kind::Condition
+    }
+
+    /// Whether nobody could be granted it now, whoever is first of the queue.
     pub(super) fn closed(&self) -> bool {
-        self.holds != NIL && self.mode == Mode::Exclusive
+        if self.is_condition() { self.owed == 0 } else { self.holds != NIL && self.mode == Mode::Exclusive }
+    }
+
+    /// Whether this mode could be granted now.
+    pub(super) fn admits(&self, mode: Mode) -> bool {
+        if self.is_condition() { self.owed > 0 } else { self.holds == NIL || (self.mode == Mode::Shared && mode == Mode::Shared) }
     }
 }

@@ -31,6 +31,8 @@ pub struct WaitView {
     pub lock: LockKey,
     /// How it wants it.
     pub mode: Mode,
+    /// How many levels at once.
+    pub depth: u32,
     /// Queued or granted.
     pub state: State,
     /// How urgent it is, or was when it was granted.
@@ -88,7 +90,7 @@ impl Graph {
         })
     }
 
-    /// Whether the worker was granted the lock and has not taken note.
+    /// Whether the worker was granted the lock, or notified by the condition, and has not taken note.
     pub fn has_untaken(&self, worker: WorkerKey, lock: LockKey) -> bool {
         let both = self.workers.slot(worker.0).zip(self.locks.slot(lock.0));
         both.is_some_and(|(worker, lock)| self.find_untaken(worker, lock).is_some())
@@ -149,6 +151,7 @@ impl Graph {
             worker: WorkerKey(self.workers.id(wait.worker)),
             lock: LockKey(self.locks.id(wait.lock)),
             mode: wait.mode,
+            depth: wait.depth,
             state: wait.state,
             urgency: wait.urgency,
             arrival: wait.arrival,
@@ -172,6 +175,7 @@ impl Graph {
     /// For tests: whether what the graph believes of itself between events is so.
     pub fn is_sound(&mut self) -> bool {
         let idle = self.due.is_empty() && self.fell.is_empty() && self.stirred.is_empty() && self.grantees.is_empty();
+        let idle = idle && self.locks.slots().all(|lock| self.locks[lock].owed == 0);
         idle && self.doubtful.is_empty() && self.touched.is_empty() && (self.cyclic || self.standing(Ways::Boosts, 1).is_empty())
     }
 

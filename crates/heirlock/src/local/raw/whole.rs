@@ -1,0 +1,109 @@
+//! What conditions and cells need of a lock: to be given up whole, to be told to others, to be over for all.
+
+use std::ptr;
+use std::sync::atomic::Ordering;
+
+use super::{CONTENDED, DEPTH, FREE, LEVEL, Raw};
+use crate::local::graph::Kind;
+
+/// In the word of a condition, which nobody holds: bit 0 is always set, so that the graph decides; this one, written under the domain's mutex, says
+/// that somebody may wait.
+pub(super) const AWAITED: u64 = LEVEL;
+
+impl Raw {
+    pub(in crate::local) fn is_condition(&self) -> bool {
+        self.setup.kind == Kind::Condition
+    }
+
+    /// Whether the lock is held so many levels deep and no more. For whoever has guards of so many.
+    pub(in crate::local) fn is_whole(&self, levels: u32) -> bool {
+        if !self.is_reentrant() {
+            return true;
+        }
+        let word = self.word.load(Ordering::Relaxed);
+        if word & CONTENDED == 0 {
+            return word >> DEPTH == u64::from(levels) - 1;
+        }
+        self.domain().event(|core| {
+            let key = self.key(core);
+            core.graph.holders(key).first().is_some_and(|holding| holding.depth == levels)
+        })
+    }
+
+    /// Gives up the hold, if it is so many levels deep and no more; otherwise it stays as it is. For whoever has guards of so many.
+    ///
+    /// What is looked at and what is given up is one: a guard of the same owner may be made or dropped on another thread in between.
+    pub(in crate::local) fn release_whole(&self, levels: u32) -> bool {
+        let mut word = self.word.load(Ordering::Relaxed);
+        while word & CONTENDED == 0 {
+            if word >> DEPTH != u64::from(levels) - 1 {
+                return false;
+            }
+            let site = self.site.swap(ptr::null_mut(), Ordering::Relaxed);
+            match self.word.compare_exchange(word, FREE, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return true,
+                // A contender has come, or a level. Whoever still holds the lock got it where it did.
+                Err(now) => word = now,
+            }
+            self.site.store(site, Ordering::Relaxed);
+        }
+        let domain = self.domain();
+        domain.event(|core| {
+            let key = self.key(core);
+            let Some(holding) = core.graph.holders(key).first().copied().filter(|holding| holding.depth == levels) else { return false };
+            core.note_time(key, domain.clock());
+            core.graph.release_all(holding.worker, key, &mut core.effects);
+            self.site.store(ptr::null_mut(), Ordering::Relaxed);
+            core.leaves(holding.worker);
+            self.follow(core, key);
+            true
+        })
+    }
+
+    /// Notifies the first who wait for the condition, at most so many; how many there were.
+    ///
+    /// If nobody waits, no mutex is taken, and no wake-up is lost. Whoever waits has written to the word, under the mutex, before it let go of its
+    /// lock. A notifier that changed what is waited for has had that lock: if before the waiter, the waiter saw the change; if after, what the
+    /// waiter wrote came before the lock did. One that never had the lock and sees nobody came first.
+    pub(in crate::local) fn notify(&self, most: usize) -> usize {
+        if self.word.load(Ordering::Relaxed) & AWAITED == 0 {
+            return 0;
+        }
+        let domain = self.domain();
+        domain.event(|core| {
+            let key = self.key(core);
+            let mut notified = 0;
+            while notified < most {
+                core.note_time(key, domain.clock());
+                if !core.graph.notify(key, &mut core.effects) {
+                    break;
+                }
+                notified += 1;
+            }
+            self.follow(core, key);
+            notified
+        })
+    }
+
+    /// Gives the lock up, and ends all waits for it: there is nothing left to wait for. For whoever has the guard. Whoever comes later finds the
+    /// lock free.
+    pub(in crate::local) fn release_for_good(&self) {
+        let word = self.word.load(Ordering::Relaxed);
+        if word & CONTENDED == 0 {
+            self.site.store(ptr::null_mut(), Ordering::Relaxed);
+            if self.word.compare_exchange(word, FREE, Ordering::Release, Ordering::Relaxed).is_ok() {
+                return;
+            }
+        }
+        self.domain().event(|core| {
+            let key = self.key(core);
+            core.graph.dismiss(key, &mut core.effects);
+            if let Some(holder) = core.graph.holder(key) {
+                core.graph.release(holder, key, &mut core.effects);
+                self.site.store(ptr::null_mut(), Ordering::Relaxed);
+                core.leaves(holder);
+            }
+            self.follow(core, key);
+        });
+    }
+}

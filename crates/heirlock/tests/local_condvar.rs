@@ -1,0 +1,651 @@
+//! Conditions: the cases that concern them, by number.
+//!
+//! | case | of a condition |
+//! |---|---|
+//! | P10 | a notification before the deadline stands, however late it is heard |
+//! | P15 | all levels are given up, and come back |
+//! | P16, P18, P19 | who waits is notified in the order of a lock's queue |
+//! | P20 | a wait of no time gives the lock up once, and is never queued |
+//! | F01, F02, F03 | a notification belongs to the worker |
+//! | F04 | one that nobody hears passes on after `stall_time` |
+//! | F05 | a storm of waits, cancelled anywhere |
+//! | F06, F17 | arms of one task wait beside each other, and all go on |
+//! | F08 | outside a task, nobody in particular waits |
+//! | F10 | blocking within a runtime is refused |
+//! | F11 | a wait that goes to another thread with its guard |
+//! | F12 | what was poisoned meanwhile is not handed back in silence |
+//! | F13 | who is cancelled after it was notified passes that on, in every state |
+//! | F15 | forgotten waits |
+//!
+//! P01 to P09, P11 to P14 and P22 to P28 are of holders, and nobody holds a condition: that it boosts nobody, and is in no verdict, is asserted in P15
+//! and F09. F07 is of spawned children: whoever is to notify is not known.
+#![allow(missing_docs)]
+#![allow(clippy::unwrap_used)]
+
+mod common {
+    pub(crate) mod polls;
+    pub(crate) mod random;
+}
+
+use std::mem::forget;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use common::polls::{Hand, everywhere, in_tasks, once, pause};
+use common::random::{Random, seed};
+use heirlock::Worker;
+use heirlock::clock::ManualClock;
+use heirlock::local::{Condvar, Domain, Mutex, MutexGuard, Order, RLock, Wakeup};
+
+const fn ms(span: u64) -> Duration {
+    Duration::from_millis(span)
+}
+
+/// A domain with a lock and a condition.
+fn pair() -> (Domain, ManualClock, Mutex<u32>, Condvar) {
+    let clock = ManualClock::new();
+    let domain = Domain::builder().clock(clock.clone()).build();
+    let (lock, changed) = (Mutex::named("state", 0).in_domain(&domain), Condvar::named("changed").in_domain(&domain));
+    (domain, clock, lock, changed)
+}
+
+fn worker(name: &str, priority: i32) -> Worker {
+    Worker::new(name).priority(priority)
+}
+
+/// Nobody holds or waits, and the domain remembers nobody.
+#[track_caller]
+fn assert_idle(domain: &Domain) {
+    assert_eq!(domain.records(), [0; 7]);
+}
+
+/// A wait of this worker, polled once.
+fn waits<'a>(worker: &'a Worker, lock: &'a Mutex<u32>, changed: &'a Condvar) -> Hand<'a, heirlock::Result<MutexGuard<'a, u32>>> {
+    Hand::by(worker, changed.wait(Hand::by(worker, lock.lock()).ready().unwrap())).waiting()
+}
+
+#[test]
+fn case_p10_expiry_against_notification() {
+    everywhere(|| async {
+        for (notify_at, outcome) in [(100, Wakeup::TimedOut), (99, Wakeup::Notified)] {
+            let (domain, clock, lock, changed) = pair();
+            let guard = Hand::by(&worker("w", 1), lock.lock()).ready().unwrap();
+            let mut waits = Hand::by(&worker("w", 1), changed.wait(guard).timeout(ms(100))).waiting();
+            clock.advance(ms(notify_at));
+            assert_eq!(changed.notify_one(), outcome == Wakeup::Notified);
+            clock.advance(ms(150 - notify_at));
+            assert_eq!(waits.ready().unwrap().1, outcome);
+            assert!(!lock.is_locked());
+            assert_idle(&domain);
+        }
+    });
+}
+
+#[test]
+fn case_p15_condition() {
+    everywhere(|| async {
+        let domain = Domain::builder().build();
+        let (lock, changed) = (RLock::named("tree", 7).in_domain(&domain), Condvar::new().in_domain(&domain));
+        let (t, next, low) = (worker("t", 10), worker("next", 1), worker("low", 5));
+        let [mut outer, inner, other] = [(); 3].map(|()| Hand::by(&t, lock.lock()).ready().unwrap());
+        // Other guards of it live: nothing happens but that this one goes.
+        for _ in 0..2 {
+            let error = Hand::by(&t, changed.wait(outer.again().unwrap())).ready().unwrap_err();
+            assert!(error.is_invalid());
+            assert!(error.to_string().starts_with("the holder of lock \"tree\" has other guards of it"), "{error}");
+            assert!(lock.is_locked() && !changed.notify_one());
+        }
+        // The same once the graph knows of the hold.
+        let behind = Hand::by(&low, lock.lock()).waiting();
+        assert!(Hand::by(&t, changed.wait(other)).ready().unwrap_err().is_invalid());
+        assert_eq!(behind.wakes(), 0);
+        drop(behind);
+        outer.merge(inner);
+        let waits = Hand::by(&t, changed.wait(outer)).waiting();
+        // Every level was released, and who waits for a condition boosts nobody.
+        let guard = Hand::by(&next, lock.lock()).ready().unwrap();
+        assert_eq!(next.effective_priority(), 1);
+        let mut low_waits = Hand::by(&low, lock.lock()).waiting();
+        assert!(changed.notify_one());
+        assert_eq!((waits.wakes(), next.effective_priority()), (1, 5));
+        // It queues with its own priority, before who came earlier.
+        let mut waits = waits.waiting();
+        assert_eq!(next.effective_priority(), 10);
+        drop(guard);
+        assert_eq!((waits.wakes(), low_waits.wakes()), (2, 0));
+        let guard = waits.ready().unwrap();
+        // Two levels again: without this guard's, one is left.
+        let again = Hand::by(&t, lock.lock()).ready().unwrap();
+        drop(guard);
+        assert!(low_waits.poll().is_pending());
+        drop(again);
+        drop(low_waits.ready().unwrap());
+        assert!(!lock.is_locked());
+        assert_idle(&domain);
+    });
+}
+
+#[test]
+fn case_p16_p18_p19_order_of_notifications() {
+    let (domain, _, lock, changed) = pair();
+    let workers = [0, i32::MIN, i32::MAX, 0].map(|priority| worker("w", priority));
+    let mut all: Vec<_> = workers.iter().map(|worker| waits(worker, &lock, &changed)).collect();
+    for next in [2, 0, 3, 1] {
+        assert!(changed.notify_one());
+        assert_eq!(all[next].wakes(), 1);
+        drop(all[next].ready().unwrap());
+    }
+    assert!(!changed.notify_one());
+    drop(all);
+    // The call's priority stands in for the base.
+    let mut first = Hand::by(&workers[2], changed.wait(lock.try_lock().unwrap()).priority(3)).waiting();
+    let mut second = Hand::by(&workers[0], changed.wait(lock.try_lock().unwrap()).priority(4)).waiting();
+    changed.notify_one();
+    assert_eq!((first.wakes(), second.wakes()), (0, 1));
+    assert_eq!(changed.notify_all(), 1);
+    drop((first.ready().unwrap(), second.poll().is_pending()));
+    drop((first, second));
+    // By deadline, in turn, and with a limit to being passed by.
+    let start = Instant::now() + Duration::from_secs(3600);
+    let by_deadline = Condvar::new().in_domain(&domain).order(Order::Deadline);
+    let all = [200, 100].map(|at| Hand::new(by_deadline.wait(lock.try_lock().unwrap()).deadline(start + ms(at))).waiting());
+    by_deadline.notify_one();
+    assert_eq!(all.each_ref().map(Hand::wakes), [0, 1]);
+    drop(all);
+    let fifo = Condvar::new().in_domain(&domain).order(Order::Fifo);
+    let all = [1, 9].map(|priority| Hand::new(fifo.wait(lock.try_lock().unwrap()).priority(priority)).waiting());
+    fifo.notify_one();
+    assert_eq!(all.each_ref().map(Hand::wakes), [1, 0]);
+    drop(all);
+    let limited = Condvar::new().in_domain(&domain).bypass_limit(2);
+    let all = [0, 9, 9, 9].map(|priority| Hand::new(limited.wait(lock.try_lock().unwrap()).priority(priority)).waiting());
+    for _ in 0..3 {
+        limited.notify_one();
+    }
+    assert_eq!(all.each_ref().map(Hand::wakes), [1, 1, 1, 0]);
+    drop(all);
+    assert_idle(&domain);
+}
+
+#[test]
+fn case_p20_no_time_to_wait() {
+    everywhere(|| async {
+        let (_, _, lock, changed) = pair();
+        let (t, next) = (worker("t", 1), worker("next", 1));
+        let guard = Hand::by(&t, lock.lock()).ready().unwrap();
+        let mut next_waits = Hand::by(&next, lock.lock()).waiting();
+        // Others have their turn all the same.
+        let mut none = Hand::by(&t, changed.wait(guard).timeout(Duration::ZERO)).waiting();
+        assert!(!changed.notify_one());
+        drop(next_waits.ready().unwrap());
+        let (guard, wakeup) = none.ready().unwrap();
+        assert_eq!((*guard, wakeup), (0, Wakeup::TimedOut));
+        drop(guard);
+        // Of the worker's own deadline: without the lock.
+        let late = worker("late", 1).deadline(Instant::now());
+        assert!(Hand::by(&late, changed.wait(lock.try_lock().unwrap())).ready().unwrap_err().is_timeout());
+        assert!(!lock.is_locked());
+        let (_guard, wakeup) = Hand::by(&late, changed.wait(lock.try_lock().unwrap()).timeout(ms(10))).ready().unwrap();
+        assert_eq!(wakeup, Wakeup::TimedOut);
+    });
+}
+
+#[test]
+fn case_f01_abandoned_future_a() {
+    everywhere(|| async {
+        let (domain, _, lock, changed) = pair();
+        let mut abandoned = changed.wait(lock.lock().await.unwrap());
+        assert!(once(&mut abandoned).await.is_pending());
+        assert!(!lock.is_locked() && changed.notify_one());
+        *changed.wait(lock.lock().await.unwrap()).await.unwrap() += 1;
+        // Its notification was used up. It has its lock again when it is polled, to look for itself; and it passes nothing on.
+        let other = waits(&worker("other", 0), &lock, &changed).wakes();
+        *abandoned.await.unwrap() += 1;
+        assert_eq!((*lock.try_lock().unwrap(), other), (2, 0));
+        assert_idle(&domain);
+    });
+}
+
+#[test]
+fn case_f02_abandoned_future_b() {
+    everywhere(|| async {
+        let (domain, _, lock, changed) = pair();
+        let mut f1 = changed.wait(lock.lock().await.unwrap());
+        assert!(once(&mut f1).await.is_pending());
+        let mut f2 = changed.wait(lock.lock().await.unwrap());
+        assert!(once(&mut f2).await.is_pending());
+        assert!(changed.notify_one());
+        drop(f2.await.unwrap());
+        // Nobody waits because of f1.
+        let other = worker("other", -1);
+        let mut other_waits = waits(&other, &lock, &changed);
+        assert!(changed.notify_one());
+        drop(other_waits.ready().unwrap());
+        drop(f1);
+        assert_idle(&domain);
+    });
+}
+
+#[test]
+fn case_f03_select_in_a_loop() {
+    everywhere(|| async {
+        let (domain, _, lock, changed) = pair();
+        let mut f1 = changed.wait(lock.lock().await.unwrap());
+        for round in 0.. {
+            if let Poll::Ready(first) = once(&mut f1).await {
+                drop(first.unwrap());
+                assert_eq!(round, 1);
+                break;
+            }
+            assert!(changed.notify_one());
+            // As the arm of `select!` that was ready.
+            drop(changed.wait(lock.lock().await.unwrap()).await.unwrap());
+        }
+        assert_idle(&domain);
+    });
+}
+
+#[test]
+fn case_f04_abandoned_by_another_task() {
+    everywhere(|| async {
+        let stall = ms(250);
+        let domain = Domain::builder().stall_time(stall).build();
+        let lock = Arc::new(Mutex::new(0).in_domain(&domain));
+        let changed = Arc::new(Condvar::new().in_domain(&domain));
+        let mut f1 = changed.wait(lock.lock().await.unwrap());
+        assert!(once(&mut f1).await.is_pending());
+        let second = std::thread::spawn({
+            let (lock, changed) = (Arc::clone(&lock), Arc::clone(&changed));
+            move || {
+                drop(changed.wait(lock.lock_blocking().unwrap()).blocking().unwrap());
+                Instant::now()
+            }
+        });
+        // The second waits behind f1.
+        while domain.records()[5] < 2 {
+            std::thread::yield_now();
+        }
+        let start = Instant::now();
+        assert!(changed.notify_one());
+        let waited = second.join().unwrap() - start;
+        assert!(waited >= stall && waited < 2 * stall, "{waited:?}");
+        // It believes nothing: it gets the lock when it is free, to look for itself.
+        let guard = Hand::by(&Worker::new("holder"), lock.lock()).ready().unwrap();
+        assert!(once(&mut f1).await.is_pending());
+        drop(guard);
+        drop(f1.await.unwrap());
+        assert_idle(&domain);
+    });
+}
+
+#[test]
+fn case_f05_cancel_storm() {
+    const WAITS: u64 = if cfg!(miri) { 20 } else { 1250 };
+    let seed = seed();
+    println!("HEIRLOCK_SEED={seed}");
+    let domain = Domain::builder().build();
+    let state = Arc::new((Mutex::new(0_u64).in_domain(&domain), Condvar::new().in_domain(&domain)));
+    let storm = move |task: u64, state: Arc<(Mutex<u64>, Condvar)>| async move {
+        let mut random = Random::new(seed, task);
+        let (lock, changed) = &*state;
+        for _ in 0..WAITS {
+            let mut guard = lock.lock().await.unwrap();
+            *guard += 1;
+            if random.chance(40) {
+                changed.notify_one();
+            }
+            let mut waiting = changed.wait(guard).priority(i32::try_from(random.within(0, 3)).unwrap()).timeout(ms(random.within(0, 3)));
+            // Dropped before its first poll, while it waits, when it was notified, while it waits for the lock, or at its end.
+            for _ in 0..random.within(0, 6) {
+                if once(&mut waiting).await.is_ready() {
+                    break;
+                }
+                if random.chance(50) {
+                    changed.notify_one();
+                }
+                pause().await;
+            }
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let tasks: Vec<_> = (0..8).map(|task| tokio::spawn(Worker::new("w").run(storm(task, Arc::clone(&state))))).collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    assert!(!state.0.is_locked() && !state.1.notify_one());
+    assert_eq!(*state.0.try_lock().unwrap(), 8 * WAITS);
+    assert_idle(&domain);
+}
+
+#[test]
+fn case_f06_join_arms() {
+    async fn arms() -> [heirlock::Result<()>; 2] {
+        let (_, _, lock, changed) = pair();
+        let arm = async || {
+            let mut guard = changed.wait_while(lock.lock().await?, |state| *state == 0).await?;
+            pause().await;
+            *guard += 1;
+            Ok(())
+        };
+        let (first, second, _) = tokio::join!(arm(), arm(), async {
+            *lock.lock().await.unwrap() = 1;
+            assert!(changed.notify_one());
+        });
+        [first, second]
+    }
+    // One notification, and both arms look: they are one worker.
+    in_tasks(|| async { assert!(arms().await.iter().all(heirlock::Result::is_ok)) });
+    // One line of work cannot wait for itself.
+    let arms = pollster::block_on(Worker::new("w").run(arms()));
+    assert_eq!(arms.iter().filter(|arm| arm.is_ok()).count(), 1);
+    assert!(arms.into_iter().find_map(Result::err).unwrap().is_deadlock());
+}
+
+#[test]
+fn case_f08_outside_a_task() {
+    let (domain, _, lock, changed) = pair();
+    std::thread::scope(|scope| {
+        let waiter = scope
+            .spawn(|| pollster::block_on(async { *changed.wait_while(lock.lock().await.unwrap(), |state| *state == 0).await.unwrap() }));
+        *lock.lock_blocking().unwrap() = 5;
+        changed.notify_all();
+        assert_eq!(waiter.join().unwrap(), 5);
+    });
+    assert_idle(&domain);
+}
+
+/// Waiting for a condition closes no cycle; the wait for the lock that follows does.
+#[test]
+fn case_f09_verdicts_are_of_the_lock_only() {
+    everywhere(|| async {
+        let (domain, _, lock, changed) = pair();
+        let other = Mutex::named("other", ()).in_domain(&domain);
+        let (t1, t2) = (worker("t1", 1), worker("t2", 2));
+        let held = Hand::by(&t1, other.lock()).ready().unwrap();
+        let mut t1_waits = waits(&t1, &lock, &changed);
+        let guard = Hand::by(&t2, lock.lock()).ready().unwrap();
+        let mut t2_waits = Hand::by(&t2, other.lock()).waiting();
+        assert_eq!(t1.effective_priority(), 2);
+        let mut third = waits_on(&domain, &changed);
+        assert!(changed.notify_one());
+        // The notification that ended so is not lost.
+        let error = t1_waits.ready().unwrap_err();
+        assert!(error.is_deadlock());
+        let cycle =
+            r#"deadlock: worker "t1" waits for lock "state", held by worker "t2", which waits for lock "other", held by worker "t1""#;
+        assert_eq!(error.to_string(), cycle);
+        third.ready().unwrap();
+        drop(held);
+        drop(t2_waits.ready().unwrap());
+        drop(guard);
+        drop((third, t1_waits));
+        assert!(!lock.is_locked());
+        assert_idle(&domain);
+    });
+}
+
+/// A wait for the condition with a lock of its own.
+fn waits_on<'a>(domain: &Domain, changed: &'a Condvar) -> Hand<'a, heirlock::Result<()>> {
+    let lock = Mutex::new(()).in_domain(domain);
+    Hand::new(async move { changed.wait(lock.lock().await?).priority(-1).await.map(drop) }).waiting()
+}
+
+#[test]
+fn case_f10_blocking_inside_a_runtime() {
+    everywhere(|| async {
+        let (lock, changed) = (Arc::new(Mutex::new(1)), Arc::new(Condvar::named("changed")));
+        if cfg!(feature = "tokio") && tokio::runtime::Handle::try_current().is_ok() {
+            let error = changed.wait(lock.try_lock().unwrap()).blocking().unwrap_err();
+            assert!(error.is_would_block());
+            assert!(error.to_string().starts_with("waiting for lock \"changed\" here would block"), "{error}");
+            assert!(!lock.is_locked());
+        }
+        // What needs no wait is no trouble.
+        let guard = changed.wait_while(lock.try_lock().unwrap(), |state| *state == 0).blocking().unwrap();
+        let (guard, wakeup) = changed.wait_while(guard, |state| *state == 0).timeout(ms(1)).blocking().unwrap();
+        assert_eq!((*guard, wakeup), (1, Wakeup::Notified));
+        drop(guard);
+        let waiter = std::thread::spawn({
+            let (lock, changed) = (Arc::clone(&lock), Arc::clone(&changed));
+            move || *changed.wait_while(lock.lock_blocking().unwrap(), |state| *state == 1).blocking().unwrap()
+        });
+        *lock.lock().await.unwrap() = 2;
+        changed.notify_all();
+        assert_eq!(waiter.join().unwrap(), 2);
+    });
+}
+
+#[test]
+fn case_f11_guard_across_threads() {
+    let (domain, _, lock, changed) = pair();
+    let owner = worker("owner", 3);
+    let guard = Hand::by(&owner, lock.lock()).ready().unwrap();
+    let waiting = changed.wait(guard);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Whoever polls it waits, and holds the lock then.
+            let mut waiting = Hand::by(&worker("heir", 4), waiting).waiting();
+            assert!(!lock.is_locked() && changed.notify_one());
+            drop(waiting.ready().unwrap());
+        });
+    });
+    assert!(!lock.is_locked());
+    assert_idle(&domain);
+}
+
+#[test]
+fn case_f12_poisoned_meanwhile() {
+    everywhere(|| async {
+        let domain = Domain::builder().build();
+        let (lock, changed) = (Mutex::new(0).in_domain(&domain).poisoning(), Condvar::new().in_domain(&domain));
+        let [first, second, third] = ["first", "second", "third"].map(Worker::new);
+        let mut told = Hand::by(&first, changed.wait(lock.try_lock().unwrap())).waiting();
+        let mut next = Hand::by(&second, changed.wait(lock.try_lock().unwrap()).even_poisoned()).waiting();
+        let mut last = Hand::by(&third, changed.wait(lock.try_lock().unwrap()).timeout(ms(60_000))).waiting();
+        std::thread::scope(|scope| {
+            let broken = scope.spawn(|| {
+                let _guard = lock.lock_blocking().unwrap();
+                assert!(changed.notify_one());
+                panic!("on purpose");
+            });
+            assert!(broken.join().is_err());
+        });
+        assert!(told.ready().unwrap_err().is_poisoned());
+        assert!(!lock.is_locked());
+        // It did not come back with it, so the next has it.
+        assert_eq!(next.wakes(), 1);
+        drop(next.ready().unwrap());
+        lock.clear_poison();
+        assert!(changed.notify_one());
+        assert_eq!(last.ready().unwrap().1, Wakeup::Notified);
+        assert_idle(&domain);
+    });
+}
+
+#[test]
+fn case_f13_lost_wake_up() {
+    everywhere(|| async {
+        let (domain, _, lock, changed) = pair();
+        let (notified, next, holder) = (worker("notified", 0), worker("next", 0), worker("holder", 0));
+        for state in ["notified", "queued for the lock", "granted the lock"] {
+            let mut first = waits(&notified, &lock, &changed);
+            let mut second = waits(&next, &lock, &changed);
+            let guard = Hand::by(&holder, lock.lock()).ready().unwrap();
+            assert!(changed.notify_one());
+            assert_eq!((first.wakes(), second.wakes()), (1, 0));
+            let mut guard = Some(guard);
+            if state != "notified" {
+                assert!(first.poll().is_pending());
+            }
+            if state == "granted the lock" {
+                guard = None;
+                assert_eq!(first.wakes(), 2);
+            }
+            drop(first);
+            drop(guard);
+            assert_eq!(second.wakes(), 1, "{state}");
+            drop(second.ready().unwrap());
+            assert!(!lock.is_locked());
+            assert_idle(&domain);
+        }
+        // With nobody behind it, it is gone.
+        let first = waits(&notified, &lock, &changed);
+        assert!(changed.notify_one());
+        drop(first);
+        drop(waits(&next, &lock, &changed));
+        assert_idle(&domain);
+    });
+}
+
+/// Random waits, notifications, polls and cancels, beside a plain list of who should have been told.
+#[test]
+fn case_f13_no_notification_is_lost() {
+    let seed = seed();
+    println!("HEIRLOCK_SEED={seed}");
+    let (mut returned, mut passed_on) = (0, 0);
+    for history in 0..if cfg!(miri) { 3 } else { 300 } {
+        let mut random = Random::new(seed, history);
+        let (domain, _, lock, changed) = pair();
+        let workers: Vec<Worker> = (0..8).map(|at| worker(&format!("w{at}"), 0)).collect();
+        // Each with whether it should have been told.
+        let mut all: Vec<(Hand<'_, _>, bool)> = Vec::new();
+        let mut free: Vec<&Worker> = workers.iter().collect();
+        let mut who: Vec<&Worker> = Vec::new();
+        let pass = |all: &mut Vec<(Hand<'_, heirlock::Result<MutexGuard<'_, u32>>>, bool)>| {
+            let next = all.iter_mut().find(|(_, told)| !told);
+            next.map(|next| next.1 = true).is_some()
+        };
+        for _ in 0..60 {
+            let at = random.index(all.len().max(1));
+            match random.within(0, 4) {
+                0 if !free.is_empty() => {
+                    let worker = free.remove(0);
+                    all.push((waits(worker, &lock, &changed), false));
+                    who.push(worker);
+                }
+                1 => assert_eq!(changed.notify_one(), pass(&mut all)),
+                2 if !all.is_empty() => {
+                    // Somebody may have the lock, and the wait end while it waits for that.
+                    let guard = random.chance(50).then(|| lock.try_lock().unwrap());
+                    if guard.is_some() {
+                        assert!(all[at].0.poll().is_pending());
+                    }
+                    let told = all[at].1;
+                    if guard.is_some() && random.chance(50) {
+                        drop(all.remove(at));
+                        free.push(who.remove(at));
+                        passed_on += usize::from(told && pass(&mut all));
+                    }
+                    drop(guard);
+                    if let Some((wait, told)) = all.get_mut(at) {
+                        let polled = wait.poll();
+                        assert_eq!(polled.is_ready(), *told);
+                        if let Poll::Ready(guard) = polled {
+                            drop(guard.unwrap());
+                            drop(all.remove(at));
+                            free.push(who.remove(at));
+                            returned += 1;
+                        }
+                    }
+                }
+                3 if !all.is_empty() => {
+                    let (wait, told) = all.remove(at);
+                    drop(wait);
+                    free.push(who.remove(at));
+                    passed_on += usize::from(told && pass(&mut all));
+                }
+                _ => {}
+            }
+        }
+        for (mut wait, told) in all {
+            assert_eq!(wait.wakes() > 0, told);
+            if told {
+                drop(wait.ready().unwrap());
+            }
+        }
+        assert_idle(&domain);
+    }
+    println!("returned {returned}, passed on {passed_on}");
+    assert!(returned > 0 && passed_on > 0);
+}
+
+#[test]
+fn case_f15_forgotten() {
+    let (domain, clock, lock, changed) = pair();
+    let [w1, w2, w3] = ["w1", "w2", "w3"].map(Worker::new);
+    // One that is notified and forgotten: the next has it after `stall_time`.
+    forget(waits(&w1, &lock, &changed));
+    let mut next = waits(&w2, &lock, &changed);
+    assert!(changed.notify_one());
+    while next.wakes() == 0 {
+        clock.advance(domain.stall_time() / 2);
+        std::thread::yield_now();
+    }
+    // It takes over, and so is notified.
+    while let Poll::Pending = next.poll() {
+        assert!(next.wakes() > 0);
+    }
+    drop(next);
+    assert!(!lock.is_locked());
+    // One that waits for its lock: who comes next takes that over.
+    let mut queued = waits(&w1, &lock, &changed);
+    let guard = Hand::by(&w3, lock.lock()).ready().unwrap();
+    assert!(changed.notify_one() && queued.poll().is_pending());
+    forget(queued);
+    drop(guard);
+    let mut next = Hand::by(&w2, lock.lock()).waiting();
+    while next.wakes() == 0 {
+        clock.advance(domain.stall_time() / 2);
+        std::thread::yield_now();
+    }
+    while let Poll::Pending = next.poll() {
+        assert!(next.wakes() > 0);
+    }
+    drop(next);
+    // One that waits; then the condition moves and goes. And one that was never polled keeps its lock.
+    forget(waits(&w1, &lock, &changed));
+    let moved = Box::new(changed);
+    let guard = Hand::by(&w3, lock.lock()).ready().unwrap();
+    forget(moved.wait(guard));
+    assert!(lock.is_locked());
+    drop(moved);
+    assert!(Hand::by(&w2, lock.lock().timeout(Duration::ZERO)).ready().unwrap_err().is_timeout());
+    drop(lock);
+}
+
+#[test]
+fn case_f17_bare_arms() {
+    in_tasks(|| async {
+        let (domain, _, lock, changed) = pair();
+        let gone_on = AtomicUsize::new(0);
+        let mut arms: Vec<_> = (0..100)
+            .map(|_| {
+                Hand::new(async {
+                    let mut state = changed.wait_while(lock.lock().await.unwrap(), |state| *state == 0).await.unwrap();
+                    let before = *state;
+                    pause().await;
+                    *state = before + 1;
+                    gone_on.fetch_add(1, Ordering::Relaxed);
+                })
+            })
+            .collect();
+        for arm in &mut arms {
+            assert!(arm.poll().is_pending());
+        }
+        *lock.lock().await.unwrap() = 1;
+        assert_eq!(changed.notify_all(), 100);
+        let mut rounds = 0;
+        while gone_on.load(Ordering::Relaxed) < 100 {
+            arms.retain_mut(|arm| arm.poll().is_pending());
+            rounds += 1;
+            assert!(rounds < 1000, "{} went on", gone_on.load(Ordering::Relaxed));
+        }
+        assert_eq!(*lock.try_lock().unwrap(), 101);
+        drop(arms);
+        assert_idle(&domain);
+    });
+}
