@@ -54,7 +54,7 @@ struct Waiter {
     waker: Option<Waker>,
     expires: Option<Moment>,
     /// Where it is among the deadlines.
-    place: usize,
+    place: u32,
     granted: bool,
     /// When the watch first saw it granted and not taken.
     untaken: Option<Moment>,
@@ -306,7 +306,7 @@ impl Core {
 }
 
 /// A deadline is at another place.
-fn moved(waiters: &mut Slots<WaitKey, Waiter>, slot: u32, place: usize) {
+fn moved(waiters: &mut Slots<WaitKey, Waiter>, slot: u32, place: u32) {
     if let Some((_, waiter)) = waiters.at(slot) {
         waiter.place = place;
     }

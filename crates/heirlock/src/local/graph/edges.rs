@@ -27,6 +27,13 @@ impl Graph {
 
     /// Takes a wait out of its queue and out of its worker's list.
     pub(super) fn dequeue(&mut self, slot: u32) {
+        self.unqueue(slot);
+        let lock = self.waits[slot].lock;
+        self.stir(lock);
+    }
+
+    /// The same for who looks at the lock anyway.
+    pub(super) fn unqueue(&mut self, slot: u32) {
         let wait = &self.waits[slot];
         let (worker, lock, urgency, deadline) = (wait.worker, wait.lock, wait.urgency, wait.deadline);
         self.touch_holders(slot, urgency, Urgency::NONE);
@@ -48,7 +55,6 @@ impl Graph {
             self.refresh(worker);
         }
         self.removals += 1;
-        self.stir(lock);
     }
 
     /// Ends a wait that is queued. Its worker may be left with one wait, and a cycle thereby be certain.
@@ -79,7 +85,7 @@ impl Graph {
         let entry = &mut self.locks[lock];
         entry.mode = mode;
         entry.holds = self.holds.link(entry.holds, hold, OF_LOCK);
-        let best = entry.queue.best(&self.waits, worker);
+        let best = if entry.queue.is_empty() { Urgency::NONE } else { entry.queue.best(&self.waits, worker) };
         let entry = &mut self.workers[worker];
         entry.holds = self.holds.link(entry.holds, hold, OF_WORKER);
         self.touch(worker, Urgency::NONE, best);
@@ -108,11 +114,20 @@ impl Graph {
         let Hold { worker, lock, .. } = self.holds[hold];
         let entry = &mut self.locks[lock];
         entry.holds = self.holds.unlink(entry.holds, hold, OF_LOCK);
-        let best = entry.queue.best(&self.waits, worker);
+        let queue = &entry.queue;
         let entry = &mut self.workers[worker];
         entry.holds = self.holds.unlink(entry.holds, hold, OF_WORKER);
         self.holds.remove(hold);
-        self.touch(worker, best, Urgency::NONE);
+        if entry.is_free() {
+            // Whatever it inherited it owed to this.
+            if entry.inherited != Urgency::NONE {
+                entry.inherited = Urgency::NONE;
+                self.weigh(worker);
+            }
+        } else if !queue.is_empty() {
+            let best = queue.best(&self.waits, worker);
+            self.touch(worker, best, Urgency::NONE);
+        }
         self.removals += 1;
         self.stir(lock);
     }
@@ -164,7 +179,9 @@ impl Graph {
         entry.untaken = self.waits.unlink(entry.untaken, slot, OF_WORKER);
         let entry = &mut self.locks[lock];
         entry.untaken = self.waits.unlink(entry.untaken, slot, OF_LOCK);
-        self.waits.remove(slot).depth
+        let depth = self.waits[slot].depth;
+        self.waits.remove(slot);
+        depth
     }
 
     /// Gives a grant back: the next may have it. A notification goes on to who waits now, and if nobody does, it is gone.
@@ -202,6 +219,7 @@ impl Graph {
     }
 
     /// The lock is to be looked at for a grant.
+    #[inline]
     pub(super) fn stir(&mut self, lock: u32) {
         let entry = &mut self.locks[lock];
         if entry.queue.is_empty() {

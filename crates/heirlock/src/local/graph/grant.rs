@@ -43,7 +43,7 @@ impl Graph {
         let entry = &mut self.locks[lock];
         entry.queue.passed(slot);
         entry.owed = entry.owed.saturating_sub(1);
-        self.dequeue(slot);
+        self.unqueue(slot);
         // What falls must have fallen before the hold closes a cycle, or it would go round in it.
         self.settle();
         self.waits[slot].state = State::Granted;
@@ -127,6 +127,9 @@ impl Graph {
 
     /// What grants have closed, what has become certain.
     pub(super) fn follow(&mut self, effects: &mut Effects) {
+        if self.is_settled() {
+            return;
+        }
         self.promote(effects);
         loop {
             if !self.grantees.is_empty() {
@@ -145,6 +148,11 @@ impl Graph {
         }
     }
 
+    /// Whether the running event has nothing left to do.
+    fn is_settled(&self) -> bool {
+        self.stirred.is_empty() && self.due.is_empty() && self.grantees.is_empty() && self.doubtful.is_empty() && self.fell.is_empty()
+    }
+
     /// The end of every event.
     pub(super) fn finish(&mut self, effects: &mut Effects) {
         self.follow(effects);
@@ -153,6 +161,9 @@ impl Graph {
         } else if self.removals > self.locks.len() + self.workers.len() {
             self.removals = 0;
             self.cyclic = !self.standing(Ways::Boosts, 1).is_empty();
+        }
+        if self.touched.is_empty() {
+            return;
         }
         let mut touched = std::mem::take(&mut self.touched);
         for worker in touched.drain(..) {

@@ -51,14 +51,15 @@ impl<K: Ord + Copy> Heap<K> {
         best
     }
 
-    pub(in crate::local) fn insert(&mut self, key: K, slot: u32, mut moved: impl FnMut(u32, usize)) {
+    pub(in crate::local) fn insert(&mut self, key: K, slot: u32, mut moved: impl FnMut(u32, u32)) {
+        let place = self.end();
         self.items.push((key, slot));
-        self.rise(self.items.len() - 1, &mut moved);
+        self.rise(place, &mut moved);
     }
 
-    pub(in crate::local) fn remove(&mut self, place: usize, mut moved: impl FnMut(u32, usize)) {
-        self.items.swap_remove(place);
-        if place < self.items.len() {
+    pub(in crate::local) fn remove(&mut self, place: u32, mut moved: impl FnMut(u32, u32)) {
+        self.items.swap_remove(place as usize);
+        if place < self.end() {
             let place = self.rise(place, &mut moved);
             self.sink(place, &mut moved);
         }
@@ -67,46 +68,55 @@ impl<K: Ord + Copy> Heap<K> {
         }
     }
 
-    pub(in crate::local) fn rekey(&mut self, place: usize, key: K, mut moved: impl FnMut(u32, usize)) {
-        self.items[place].0 = key;
+    pub(in crate::local) fn rekey(&mut self, place: u32, key: K, mut moved: impl FnMut(u32, u32)) {
+        self.items[place as usize].0 = key;
         let place = self.rise(place, &mut moved);
         self.sink(place, &mut moved);
     }
 
-    fn rise(&mut self, mut place: usize, moved: &mut impl FnMut(u32, usize)) -> usize {
-        let item = self.items[place];
+    /// The place after the last. Slots are numbered by `u32`, so there are no more items.
+    fn end(&self) -> u32 {
+        u32::try_from(self.items.len()).unwrap_or(u32::MAX)
+    }
+
+    fn rise(&mut self, mut place: u32, moved: &mut impl FnMut(u32, u32)) -> u32 {
+        let item = self.items[place as usize];
         while place > 0 {
             let above = (place - 1) / 2;
-            if self.items[above].0 <= item.0 {
+            let other = self.items[above as usize];
+            if other.0 <= item.0 {
                 break;
             }
-            self.items[place] = self.items[above];
-            moved(self.items[place].1, place);
+            self.items[place as usize] = other;
+            moved(other.1, place);
             place = above;
         }
-        self.items[place] = item;
+        self.items[place as usize] = item;
         moved(item.1, place);
         place
     }
 
-    fn sink(&mut self, mut place: usize, moved: &mut impl FnMut(u32, usize)) {
-        let item = self.items[place];
+    fn sink(&mut self, mut place: u32, moved: &mut impl FnMut(u32, u32)) {
+        let (item, end, from) = (self.items[place as usize], self.end(), place);
         loop {
             let mut below = 2 * place + 1;
-            if below >= self.items.len() {
+            if below >= end {
                 break;
             }
-            if below + 1 < self.items.len() && self.items[below + 1].0 < self.items[below].0 {
+            if below + 1 < end && self.items[below as usize + 1].0 < self.items[below as usize].0 {
                 below += 1;
             }
-            if item.0 <= self.items[below].0 {
+            let other = self.items[below as usize];
+            if item.0 <= other.0 {
                 break;
             }
-            self.items[place] = self.items[below];
-            moved(self.items[place].1, place);
+            self.items[place as usize] = other;
+            moved(other.1, place);
             place = below;
         }
-        self.items[place] = item;
-        moved(item.1, place);
+        if place != from {
+            self.items[place as usize] = item;
+            moved(item.1, place);
+        }
     }
 }

@@ -16,7 +16,14 @@ use super::urgency::Urgency;
 
 impl Graph {
     /// Brings everything up to date.
+    #[inline]
     pub(super) fn settle(&mut self) {
+        if !(self.due.is_empty() && self.fell.is_empty()) {
+            self.work_off();
+        }
+    }
+
+    fn work_off(&mut self) {
         loop {
             if !self.fell.is_empty() {
                 self.restart();
@@ -41,11 +48,22 @@ impl Graph {
         // What is more urgent than what is inherited so far has been noted and not yet been worked off.
         let falls = (new.priority < old.priority && old.priority >= inherited.priority)
             || (new.deadline > old.deadline && old.deadline <= inherited.deadline);
-        if falls && self.cyclic {
-            self.fell.push(worker);
-        } else if falls {
-            self.schedule(worker, Due::All);
-        } else if inherited.join(new) != inherited {
+        if falls {
+            if self.cyclic {
+                self.fell.push(worker);
+            } else {
+                self.schedule(worker, Due::All);
+            }
+            return;
+        }
+        let joined = inherited.join(new);
+        if joined == inherited {
+            return;
+        }
+        if self.workers[worker].is_last() {
+            self.workers[worker].inherited = joined;
+            self.weigh(worker);
+        } else {
             let raise = &mut self.workers[worker].scratch.raise;
             *raise = raise.join(new);
             self.schedule(worker, Due::Raise);
@@ -102,7 +120,7 @@ impl Graph {
     }
 
     /// Computes the effective urgency; was and is.
-    fn weigh(&mut self, slot: u32) -> (Urgency, Urgency) {
+    pub(super) fn weigh(&mut self, slot: u32) -> (Urgency, Urgency) {
         let worker = &mut self.workers[slot];
         let new = worker.own().join(worker.inherited);
         let old = replace(&mut worker.effective, new);

@@ -187,6 +187,16 @@ impl Worker {
         }
     }
 
+    /// Whether nothing makes it inherit, and nobody inherits from it: a change of its urgency, if there is one, ends with it.
+    pub(super) fn is_free(&self) -> bool {
+        [self.parent, self.holds] == [NIL; 2] && self.is_last()
+    }
+
+    /// Whether a change of its urgency ends with it, and none is due yet.
+    pub(super) fn is_last(&self) -> bool {
+        [self.waits, self.forks] == [NIL; 2] && self.scratch.due == Due::Nothing
+    }
+
     pub(super) fn own(&self) -> Urgency {
         Urgency { priority: self.base, deadline: self.own_deadline }
     }
@@ -217,7 +227,7 @@ pub(super) struct Wait {
     pub(super) state: State,
     pub(super) origin: Origin,
     /// Where it is in the heaps of its queue.
-    pub(super) places: [usize; 4],
+    pub(super) places: [u32; 4],
     pub(super) link: [Link; 2],
 }
 

@@ -40,23 +40,28 @@ impl<T> Slab<T> {
         slot
     }
 
-    pub(super) fn remove(&mut self, slot: u32) -> T {
+    /// Empties the slot.
+    #[inline]
+    pub(super) fn remove(&mut self, slot: u32) {
         let entry = &mut self.entries[slot as usize];
-        let Some(value) = entry.value.take() else { unreachable!("slot {slot} is empty") };
+        debug_assert!(entry.value.is_some(), "slot {slot} is empty");
+        // Not handed out: records are large, and nobody wants one back.
+        entry.value = None;
         self.live -= 1;
         if entry.generation < u32::MAX {
             entry.generation += 1;
             self.free.push(slot);
         }
-        value
     }
 
     /// The id of what is in the slot.
+    #[inline]
     pub(super) fn id(&self, slot: u32) -> u64 {
         u64::from(self.entries[slot as usize].generation) << 32 | u64::from(slot)
     }
 
     /// The slot of the record with this id, if it still exists.
+    #[inline]
     pub(super) fn slot(&self, id: u64) -> Option<u32> {
         let slot = u32::try_from(id & u64::from(u32::MAX)).unwrap_or(NIL);
         let entry = self.entries.get(slot as usize)?;
@@ -71,6 +76,7 @@ impl<T> Slab<T> {
 impl<T> Index<u32> for Slab<T> {
     type Output = T;
 
+    #[inline]
     fn index(&self, slot: u32) -> &T {
         match &self.entries[slot as usize].value {
             Some(value) => value,
@@ -80,6 +86,7 @@ impl<T> Index<u32> for Slab<T> {
 }
 
 impl<T> IndexMut<u32> for Slab<T> {
+    #[inline]
     fn index_mut(&mut self, slot: u32) -> &mut T {
         match &mut self.entries[slot as usize].value {
             Some(value) => value,
@@ -106,6 +113,7 @@ pub(super) trait Linked<const N: usize> {
 
 impl<T> Slab<T> {
     /// Puts the record before the head.
+    #[inline]
     pub(super) fn link<const N: usize>(&mut self, head: u32, slot: u32, list: usize) -> u32
     where
         T: Linked<N>,
@@ -118,6 +126,7 @@ impl<T> Slab<T> {
     }
 
     /// Takes the record out; returns the new head.
+    #[inline]
     pub(super) fn unlink<const N: usize>(&mut self, head: u32, slot: u32, list: usize) -> u32
     where
         T: Linked<N>,
