@@ -4,7 +4,10 @@
 use std::future::{IntoFuture, Ready};
 
 use heirlock::lease::{Acquire, Key, KeyView, Lease, Locks, Notice, Store, Ticket, Token};
-use heirlock::local::{self, AcquireOwned, Domain, Mutex, MutexGuard, OwnedMutexGuard, OwnedRLockGuard, RLock, RLockGuard};
+use heirlock::local::{
+    self, AcquireOwned, Condvar, Domain, Initialise, MappedMutexGuard, MappedRLockGuard, Mutex, MutexGuard, OnceCell, OwnedMutexGuard,
+    OwnedRLockGuard, RLock, RLockGuard, TimedWaiting, Waiting,
+};
 use heirlock::store::{Faulty, MemoryStore};
 use heirlock::{Error, LostReason, Run, WeakWorker, Worker};
 
@@ -46,6 +49,33 @@ fn local_locks() {
     )>();
     sync::<(RLock<u8>, RLockGuard<'static, u8>, OwnedRLockGuard<u8>)>();
     unpin::<(RLockGuard<'static, u8>, OwnedRLockGuard<u8>, AcquireOwned<RLock<u8>>, WeakWorker)>();
+}
+
+/// As what they guard.
+#[test]
+fn conditions_and_cells() {
+    type Sent = std::cell::Cell<u8>;
+    send::<(Condvar, Waiting<'static, MutexGuard<'static, Sent>>, TimedWaiting<'static, RLockGuard<'static, u8>>)>();
+    sync::<(Condvar, Waiting<'static, MutexGuard<'static, u8>>)>();
+    unpin::<(Condvar, Waiting<'static, MutexGuard<'static, u8>>, TimedWaiting<'static, RLockGuard<'static, u8>>)>();
+    send::<(MappedMutexGuard<'static, Sent>, MappedRLockGuard<'static, u8>)>();
+    send::<(OnceCell<Sent>, OnceCell<u8>, Initialise<'static, u8, fn() -> Ready<u8>, Ready<u8>, ()>)>();
+    sync::<OnceCell<u8>>();
+}
+
+/// Futures that wait with what they borrow can be spawned.
+#[test]
+fn futures_of_conditions_and_cells() {
+    fn of_a_lock(lock: &Mutex<u32>, changed: &Condvar, cell: &OnceCell<String>, limit: &str) {
+        send_value(async { changed.wait(lock.lock().await.unwrap()).await.map(drop) });
+        send_value(async {
+            changed.wait_while(lock.lock().await.unwrap(), |state| limit.len() > state.count_ones() as usize).await.map(drop)
+        });
+        send_value(async { cell.get_or_init(async || limit.to_owned()).await.map(drop) });
+        send_value(async { cell.get_or_try_init(|| async { Ok::<_, Error>(limit.to_owned()) }).priority(3).await.map(drop) });
+    }
+    // Compiled, not run.
+    let _ = of_a_lock;
 }
 
 #[cfg(feature = "sqlite")]

@@ -17,25 +17,22 @@
 //! | F15 | forgotten attempts |
 //! | F17 | bare arms |
 //!
+//! F01 to F05, F15 and F17 are in `local_once_futures.rs`.
+//!
 //! P15 is of conditions, P08 and P14 of locks that are entered by several, F10 of blocking calls, which a cell has none of.
 #![allow(missing_docs)]
 #![allow(clippy::unwrap_used)]
 
 mod common {
     pub(crate) mod polls;
-    pub(crate) mod random;
 }
 
 use std::future::{pending, ready};
-use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use common::polls::{Hand, everywhere, in_tasks, once, pause};
-use common::random::{Random, seed};
+use common::polls::{Hand, everywhere, in_tasks, pause};
 use heirlock::Worker;
 use heirlock::clock::ManualClock;
 use heirlock::local::{Domain, Mutex, OnceCell};
@@ -79,14 +76,14 @@ fn case_p02_p03_boosts_of_who_makes_it() {
         let (maker, high, mid) = (worker("maker", 10), worker("high", 50), worker("mid", 30));
         let held = Hand::by(&maker, other.lock()).ready().unwrap();
         let (done, is_done) = tokio::sync::oneshot::channel();
-        let mut makes = Hand::by(&maker, cell.get_or_init(async || is_done.await.unwrap())).waiting();
+        let mut making_it = Hand::by(&maker, cell.get_or_init(async || is_done.await.unwrap())).waiting();
         let high_waits = behind(&high, &cell, 0);
         let (mut mid_waits, mid_too) = (behind(&mid, &cell, 0), Hand::by(&mid, other.lock().priority(20)).waiting());
         assert_eq!(maker.effective_priority(), 50);
         drop(high_waits);
         assert_eq!(maker.effective_priority(), 30);
         done.send(7).unwrap();
-        assert_eq!(makes.ready().unwrap(), &7);
+        assert_eq!(making_it.ready().unwrap(), &7);
         assert_eq!((maker.effective_priority(), mid_waits.wakes()), (20, 1));
         assert_eq!(mid_waits.ready().unwrap(), &7);
         drop((mid_too, held));
@@ -119,7 +116,7 @@ fn case_p10_p20_time_that_is_over() {
             let (domain, clock, cell) = cell();
             let (maker, waiter) = (worker("maker", 0), worker("waiter", 0));
             let (done, is_done) = tokio::sync::oneshot::channel();
-            let mut makes = Hand::by(&maker, cell.get_or_init(async || is_done.await.unwrap())).waiting();
+            let mut making_it = Hand::by(&maker, cell.get_or_init(async || is_done.await.unwrap())).waiting();
             let error = Hand::by(&waiter, cell.get_or_init(async || 2).timeout(Duration::ZERO)).ready().unwrap_err();
             assert!(error.is_timeout());
             assert!(Hand::by(&waiter, cell.get_or_init(async || 2).deadline(Instant::now())).ready().unwrap_err().is_timeout());
@@ -137,11 +134,11 @@ fn case_p10_p20_time_that_is_over() {
                     std::thread::yield_now();
                 }
                 done.send(1).unwrap();
-                assert_eq!(makes.ready().unwrap(), &1);
+                assert_eq!(making_it.ready().unwrap(), &1);
                 assert_eq!(told.ready().unwrap(), &1);
             } else {
                 done.send(1).unwrap();
-                assert_eq!(makes.ready().unwrap(), &1);
+                assert_eq!(making_it.ready().unwrap(), &1);
                 clock.advance(ms(51));
                 assert_eq!(late.ready().unwrap(), &1);
             }
@@ -156,11 +153,11 @@ fn case_p11_f13_turns_are_passed_on() {
     everywhere(|| async {
         let (domain, _, cell) = cell();
         let [first, second, third, fourth] = ["first", "second", "third", "fourth"].map(|name| worker(name, 0));
-        let makes = making(&first, &cell);
+        let making_it = making(&first, &cell);
         let mut fails = Hand::by(&second, cell.get_or_try_init(async || Err::<u32, _>(failure()))).waiting();
         let (third_waits, mut fourth_waits) = (behind(&third, &cell, 3), behind(&fourth, &cell, 4));
         // Cancelled, failed, given the turn and dropped.
-        drop(makes);
+        drop(making_it);
         assert_eq!((fails.wakes(), third_waits.wakes(), fourth_waits.wakes()), (1, 0, 0));
         assert!(fails.ready().unwrap_err().is_closed());
         assert_eq!((third_waits.wakes(), fourth_waits.wakes()), (1, 0));
@@ -184,11 +181,11 @@ fn whoever_waits_goes_on_at_once() {
         let (domain, _, cell) = cell();
         let maker = worker("maker", 0);
         let (done, is_done) = tokio::sync::oneshot::channel();
-        let mut makes = Hand::by(&maker, cell.get_or_init(async || is_done.await.unwrap())).waiting();
+        let mut making_it = Hand::by(&maker, cell.get_or_init(async || is_done.await.unwrap())).waiting();
         let workers: Vec<Worker> = (0..50).map(|at| worker("w", at)).collect();
         let mut all: Vec<_> = workers.iter().map(|worker| behind(worker, &cell, 0)).collect();
         done.send(5).unwrap();
-        assert_eq!(makes.ready().unwrap(), &5);
+        assert_eq!(making_it.ready().unwrap(), &5);
         assert!(all.iter().all(|wait| wait.wakes() == 1));
         // Nothing is left of them before they are polled, so any may be first, or none.
         assert_eq!(domain.records()[5..], [0, 0]);
@@ -199,138 +196,6 @@ fn whoever_waits_goes_on_at_once() {
         drop(all);
         assert_idle(&domain);
     });
-}
-
-#[test]
-fn case_f01_abandoned_future_a() {
-    everywhere(|| async {
-        let (domain, _, cell) = cell();
-        let first = worker("first", 0);
-        let makes = making(&first, &cell);
-        let mut abandoned = Box::pin(cell.get_or_init(async || 1));
-        assert!(once(&mut abandoned).await.is_pending());
-        drop(makes);
-        assert_eq!(cell.get_or_init(async || 2).await.unwrap(), &2);
-        assert_eq!(abandoned.await.unwrap(), &2);
-        assert_idle(&domain);
-    });
-}
-
-#[test]
-fn case_f02_abandoned_future_b() {
-    everywhere(|| async {
-        let (domain, _, cell) = cell();
-        let [first, other] = ["first", "other"].map(|name| worker(name, 0));
-        let makes = making(&first, &cell);
-        let mut f1 = Box::pin(cell.get_or_init(async || 1));
-        let mut f2 = Box::pin(cell.get_or_try_init(async || Err::<u32, _>(failure())));
-        assert!(once(&mut f1).await.is_pending() && once(&mut f2).await.is_pending());
-        drop(makes);
-        assert!(f2.await.unwrap_err().is_closed());
-        // Nobody waits because of f1.
-        assert_eq!(Hand::by(&other, cell.get_or_init(async || 3)).ready().unwrap(), &3);
-        drop(f1);
-        assert_idle(&domain);
-    });
-}
-
-#[test]
-fn case_f03_select_in_a_loop() {
-    everywhere(|| async {
-        let (_, _, cell) = cell();
-        let first = worker("first", 0);
-        let mut makes = Some(making(&first, &cell));
-        let mut f1 = Box::pin(cell.get_or_init(async || 1));
-        for round in 0.. {
-            if let Poll::Ready(value) = once(&mut f1).await {
-                assert_eq!((round, value.unwrap()), (1, &1));
-                break;
-            }
-            // As the arm of `select!` that was ready.
-            makes = None;
-            assert!(cell.get_or_try_init(async || Err::<u32, _>(failure())).await.unwrap_err().is_closed());
-        }
-        assert!(makes.is_none());
-    });
-}
-
-#[test]
-fn case_f04_abandoned_by_another_task() {
-    everywhere(|| async {
-        let stall = ms(250);
-        let domain = Domain::builder().stall_time(stall).build();
-        let cell = Arc::new(OnceCell::new().in_domain(&domain));
-        let first = worker("first", 0);
-        let makes = making(&first, &cell);
-        let mut f1 = Box::pin(cell.get_or_init(async || 1));
-        assert!(once(&mut f1).await.is_pending());
-        let second = std::thread::spawn({
-            let cell = Arc::clone(&cell);
-            move || {
-                assert_eq!(pollster::block_on(cell.get_or_init(async || 2)).unwrap(), &2);
-                Instant::now()
-            }
-        });
-        while domain.records()[5] < 2 {
-            std::thread::yield_now();
-        }
-        let start = Instant::now();
-        drop(makes);
-        let waited = second.join().unwrap() - start;
-        assert!(waited >= stall && waited < 2 * stall, "{waited:?}");
-        assert_eq!(f1.await.unwrap(), &2);
-        assert_idle(&domain);
-    });
-}
-
-#[test]
-fn case_f05_cancel_storm() {
-    const ROUNDS: u64 = if cfg!(miri) { 10 } else { 1250 };
-    let seed = seed();
-    println!("HEIRLOCK_SEED={seed}");
-    let domain = Domain::builder().build();
-    let cells: Arc<Vec<OnceCell<u64>>> = Arc::new((0..ROUNDS).map(|_| OnceCell::new().in_domain(&domain)).collect());
-    let made = Arc::new(AtomicUsize::new(0));
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async {
-        let tasks = (0..8).map(|task| {
-            let (cells, made, mut random) = (Arc::clone(&cells), Arc::clone(&made), Random::new(seed, task));
-            tokio::spawn(Worker::new("w").priority(i32::try_from(task % 3).unwrap()).run(async move {
-                for cell in cells.iter() {
-                    let fails = random.chance(30);
-                    let made = &made;
-                    let make = async move || {
-                        pause().await;
-                        if fails {
-                            return Err(failure());
-                        }
-                        made.fetch_add(1, Ordering::Relaxed);
-                        Ok(task)
-                    };
-                    let mut attempt = Hand::new(cell.get_or_try_init(make).timeout(ms(random.within(0, 3))));
-                    for _ in 0..random.within(0, 5) {
-                        if attempt.poll().is_ready() {
-                            break;
-                        }
-                        pause().await;
-                    }
-                }
-            }))
-        });
-        for task in tasks.collect::<Vec<_>>() {
-            task.await.unwrap();
-        }
-    });
-    assert_idle(&domain);
-    let set = cells.iter().filter(|cell| cell.get().is_some()).count();
-    println!("{set} of {} set", cells.len());
-    // Each was made once and no more, and whatever was made is there.
-    assert_eq!(made.load(Ordering::Relaxed), set);
-    assert!(set > 0);
-    for cell in cells.iter() {
-        let was_set = cell.get().is_some();
-        assert_eq!((cell.set(0).is_ok(), cell.get().is_some()), (!was_set, true));
-    }
 }
 
 #[test]
@@ -396,11 +261,11 @@ fn case_f11_an_attempt_that_moves_to_another_thread() {
     let (domain, _, cell) = cell();
     let (low, high) = (worker("low", 1), worker("high", 8));
     let (done, is_done) = tokio::sync::oneshot::channel();
-    let mut makes = Hand::by(&low, cell.get_or_init(async || is_done.await.unwrap())).waiting();
+    let mut making_it = Hand::by(&low, cell.get_or_init(async || is_done.await.unwrap())).waiting();
     let mut waits = behind(&high, &cell, 0);
     done.send(3).unwrap();
     std::thread::scope(|scope| {
-        scope.spawn(|| assert_eq!(makes.ready().unwrap(), &3));
+        scope.spawn(|| assert_eq!(making_it.ready().unwrap(), &3));
     });
     assert_eq!((low.effective_priority(), waits.ready().unwrap()), (1, &3));
     assert_idle(&domain);
@@ -438,76 +303,13 @@ fn case_f12_panics_leave_the_next_to_try() {
 }
 
 #[test]
-fn case_f15_forgotten() {
-    let (domain, clock, cell) = cell();
-    let [w1, w2, w3] = ["w1", "w2", "w3"].map(Worker::new);
-    // One whose turn comes and who is forgotten.
-    let makes = making(&w1, &cell);
-    forget(behind(&w2, &cell, 2));
-    let mut next = behind(&w3, &cell, 3);
-    drop(makes);
-    while next.wakes() == 0 {
-        clock.advance(domain.stall_time() / 2);
-        std::thread::yield_now();
-    }
-    let value = loop {
-        if let Poll::Ready(value) = next.poll() {
-            break *value.unwrap();
-        }
-    };
-    assert_eq!(value, 3);
-    drop(next);
-    // One that is making: who waits can only time out; then the cell goes.
-    let cell = OnceCell::named("leaked").in_domain(&domain);
-    forget(making(&w1, &cell));
-    let mut late = Hand::by(&w2, cell.get_or_init(async || 2).timeout(ms(10))).waiting();
-    assert_eq!(cell.set(1), Err(1));
-    clock.advance(ms(10));
-    while late.wakes() == 0 {
-        std::thread::yield_now();
-    }
-    assert!(late.ready().unwrap_err().is_timeout());
-    drop(late);
-    assert!(format!("{cell:?}").contains("<unset>"));
-    drop(cell);
-    assert_eq!(domain.records()[4..], [0, 0, 0]);
-}
-
-#[test]
-fn case_f17_bare_arms() {
-    in_tasks(|| async {
-        let (domain, _, cell) = cell();
-        let made = AtomicUsize::new(0);
-        let mut arms: Vec<_> = (0..100)
-            .map(|_| {
-                let make = async || {
-                    pause().await;
-                    made.fetch_add(1, Ordering::Relaxed);
-                    7
-                };
-                let cell = &cell;
-                Hand::new(async move { *cell.get_or_init(make).await.unwrap() })
-            })
-            .collect();
-        let mut rounds = 0;
-        while !arms.is_empty() {
-            arms.retain_mut(|arm| arm.poll().is_pending());
-            rounds += 1;
-            assert!(rounds < 1000);
-        }
-        assert_eq!((made.load(Ordering::Relaxed), cell.get()), (1, Some(&7)));
-        assert_idle(&domain);
-    });
-}
-
-#[test]
 fn set_is_refused_while_somebody_makes_it() {
     let (domain, _, cell) = cell();
     let [first, second] = ["first", "second"].map(|name| worker(name, 0));
-    let makes = making(&first, &cell);
+    let making_it = making(&first, &cell);
     let mut waits = behind(&second, &cell, 2);
     assert_eq!((cell.set(9), cell.get()), (Err(9), None));
-    drop(makes);
+    drop(making_it);
     // It is the other's turn.
     assert_eq!(cell.set(9), Err(9));
     assert_eq!(waits.ready().unwrap(), &2);
@@ -553,7 +355,7 @@ fn values_come_and_go_once() {
     drop(OnceCell::<Counted<'_>>::new_with(None));
     assert_eq!(count.load(Ordering::Relaxed), 0);
     assert!(OnceCell::<u8>::default().into_inner().is_none());
-    assert_eq!(format!("{:?}", OnceCell::from(3)), "OnceCell { name: None, value: 3 }");
+    assert_eq!(format!("{:?}", OnceCell::from(3)), "OnceCell { name: None, value: 3, .. }");
 }
 
 /// Dropped by a panic of somebody else, in whatever state.

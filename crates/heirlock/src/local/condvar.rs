@@ -103,6 +103,15 @@ impl Condvar {
     /// # Ok::<(), heirlock::Error>(()) }).unwrap();
     /// ```
     ///
+    /// Only a guard of the whole value can wait. A part of it may be gone by the time the lock is back:
+    ///
+    /// ```compile_fail,E0277
+    /// use heirlock::local::{Condvar, Mutex, MutexGuard};
+    /// let (pair, changed) = (Mutex::new((1, 2)), Condvar::new());
+    /// let first = MutexGuard::map(pair.try_lock().unwrap(), |pair| &mut pair.0);
+    /// let _ = changed.wait(first);
+    /// ```
+    ///
     /// # Errors
     /// All come without the lock. `Invalid` while the lock's holder has other guards of it: all levels must be this guard's, by
     /// [`merge`](super::RLockGuard::merge), or nobody else could change anything. `Timeout` when the worker's deadline is over; with a timeout or a

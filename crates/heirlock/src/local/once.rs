@@ -224,7 +224,7 @@ impl<T: fmt::Debug> fmt::Debug for OnceCell<T> {
             Some(value) => out.field("value", value),
             None => out.field("value", &format_args!("<unset>")),
         };
-        out.finish()
+        out.finish_non_exhaustive()
     }
 }
 
