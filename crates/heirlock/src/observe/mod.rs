@@ -1,5 +1,9 @@
 //! What operators see.
 
+mod dot;
 mod snapshot;
+mod text;
 
-pub use snapshot::{Edge, Holder, Lock, Snapshot, Waiter, WorkerView};
+pub use snapshot::{Edge, Holder, Lock, Party, Snapshot, Waiter, WorkerView};
+#[doc(hidden)]
+pub use text::{align, span};

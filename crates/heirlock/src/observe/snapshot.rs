@@ -2,9 +2,12 @@
 
 use serde::Serialize;
 
-use crate::lease::{HolderView, KeyView, Owner, WaiterView};
+use crate::lease::{HolderView, KeyView, Mode, Owner, WaiterView};
 
 /// Who holds and who waits, at one moment.
+///
+/// It serialises to the JSON that all faces share, is printed as text (`to_string()`) for a terminal or a log, and drawn as a graph by
+/// [`to_dot`](Snapshot::to_dot).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Snapshot {
     /// The store's address without any password.
@@ -22,6 +25,9 @@ pub struct Snapshot {
     pub deadlocks: Vec<Vec<String>>,
     /// Leases lost lately.
     pub losses: Vec<String>,
+    /// Where locks were taken in both orders, which may deadlock one day; of domains that check it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub inversions: Vec<String>,
 }
 
 /// One lock.
@@ -29,8 +35,11 @@ pub struct Snapshot {
 pub struct Lock {
     /// Its name.
     pub name: String,
-    /// What kind of lock it is; a lease is a `lease`.
+    /// What kind of lock it is: `mutex`, `rlock`, ...; a lease is a `lease`.
     pub kind: &'static str,
+    /// Whether others than its holders may release it, so that no wait for it is ever known to be a deadlock. Absent when not.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unknown_releaser: bool,
     /// Who holds it, the earliest grant first.
     pub holders: Vec<Holder>,
     /// Who waits, in serving order.
@@ -53,19 +62,27 @@ pub struct WorkerView {
     pub pid: u32,
 }
 
-/// Who holds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Holder {
+/// Who takes part in a lock, and how.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Party {
     /// The worker.
     pub worker: WorkerView,
     /// The program's name only: arguments can carry secrets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// Why it is held, in the holder's words.
+    /// Why it is held or wanted, in the worker's words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// `exclusive`, `shared` or `slot`.
     pub mode: &'static str,
+}
+
+/// Who holds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Holder {
+    /// Who, and how.
+    #[serde(flatten)]
+    pub party: Party,
     /// Which slot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slot: Option<u32>,
@@ -94,16 +111,9 @@ pub struct Holder {
 pub struct Waiter {
     /// From 1.
     pub position: usize,
-    /// The worker.
-    pub worker: WorkerView,
-    /// The program's name only.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub command: Option<String>,
-    /// Why it is wanted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub why: Option<String>,
-    /// `exclusive`, `shared` or `slot`.
-    pub mode: &'static str,
+    /// Who, and how.
+    #[serde(flatten)]
+    pub party: Party,
     /// Its own priority.
     pub priority: i32,
     /// With what it inherits.
@@ -125,8 +135,9 @@ pub struct Edge {
     pub from: WorkerView,
     /// The worker in its way.
     pub to: WorkerView,
-    /// The lock.
-    pub lock: String,
+    /// The lock; absent for a worker that waits for its fork.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lock: Option<String>,
 }
 
 impl Snapshot {
@@ -154,7 +165,7 @@ fn edges(key: &KeyView) -> impl Iterator<Item = Edge> {
         key.holders.iter().map(move |holder| Edge {
             from: WorkerView::from(&*waiter.owner),
             to: WorkerView::from(&*holder.owner),
-            lock: key.key.to_string(),
+            lock: Some(key.key.to_string()),
         })
     })
 }
@@ -170,6 +181,7 @@ impl From<KeyView> for Lock {
         Lock {
             name: key.key.to_string(),
             kind: "lease",
+            unknown_releaser: false,
             holders: key.holders.into_iter().map(Holder::from).collect(),
             queue: key.queue.into_iter().enumerate().map(|(at, waiter)| Waiter::of(at + 1, &waiter)).collect(),
             resting_ms: key.resting_ms,
@@ -177,13 +189,16 @@ impl From<KeyView> for Lock {
     }
 }
 
+impl Party {
+    fn of(owner: &Owner, mode: Mode) -> Party {
+        Party { worker: WorkerView::from(owner), command: owner.command.clone(), why: owner.why.clone(), mode: mode.word() }
+    }
+}
+
 impl From<HolderView> for Holder {
     fn from(holder: HolderView) -> Holder {
         Holder {
-            worker: WorkerView::from(&*holder.owner),
-            command: holder.owner.command.clone(),
-            why: holder.owner.why.clone(),
-            mode: holder.mode.word(),
+            party: Party::of(&holder.owner, holder.mode),
             slot: holder.slot,
             fence: Some(holder.fence),
             since_ms: holder.since_ms,
@@ -200,10 +215,7 @@ impl Waiter {
     fn of(position: usize, waiter: &WaiterView) -> Waiter {
         Waiter {
             position,
-            worker: WorkerView::from(&*waiter.owner),
-            command: waiter.owner.command.clone(),
-            why: waiter.owner.why.clone(),
-            mode: waiter.mode.word(),
+            party: Party::of(&waiter.owner, waiter.mode),
             priority: waiter.priority,
             effective: waiter.priority,
             waiting_ms: waiter.waiting_ms,
