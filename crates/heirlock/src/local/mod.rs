@@ -12,6 +12,8 @@ pub mod graph;
 mod hash;
 mod identity;
 mod mutex;
+#[doc(hidden)]
+pub mod nesting;
 mod owned;
 mod poison;
 mod raw;
