@@ -1,5 +1,7 @@
 //! The lock-order check by itself: what nests in what, and which orders are inversions.
 
+#![allow(clippy::expect_used)]
+
 #[path = "common/random.rs"]
 mod random;
 
@@ -13,44 +15,66 @@ const A: LockId = LockId { number: 1, name: Some("a") };
 const B: LockId = LockId { number: 2, name: Some("b") };
 const C: LockId = LockId { number: 3, name: Some("c") };
 
-/// The number that has no owner behind it.
-const ANONYMOUS: u64 = 0b11 << 44;
-
-/// Takes the locks one within the other, and gives them up again.
-fn nest(nesting: &mut Nesting, owner: u64, locks: &[LockId]) -> Vec<Inversion> {
-    let mut found = Vec::new();
-    for lock in locks {
-        found.extend(take(nesting, owner, *lock, None));
-    }
-    for lock in locks {
-        nesting.gave(owner, *lock, 1);
-    }
-    found
+/// Workers and what they hold.
+#[derive(Default)]
+struct World {
+    nesting: Nesting,
+    held: BTreeMap<u64, Vec<(LockId, Site)>>,
 }
 
-fn take(nesting: &mut Nesting, owner: u64, lock: LockId, site: Site) -> Vec<Inversion> {
-    let found = nesting.wants(owner, lock, site, &format_args!("worker {owner}"));
-    nesting.got(owner, lock, 1, site);
-    found
+impl World {
+    /// Takes a lock, and would wait for it.
+    fn take(&mut self, worker: u64, lock: LockId, site: Site) -> Vec<Inversion> {
+        let found = self.wants(worker, lock, site);
+        self.got(worker, lock, site);
+        found
+    }
+
+    fn wants(&mut self, worker: u64, lock: LockId, site: Site) -> Vec<Inversion> {
+        let held = self.held.entry(worker).or_default();
+        self.nesting.wants(lock, site, held, &format_args!("worker {worker}"))
+    }
+
+    /// Takes a lock without waiting.
+    fn got(&mut self, worker: u64, lock: LockId, site: Site) {
+        self.held.entry(worker).or_default().push((lock, site));
+    }
+
+    /// One level.
+    fn gave(&mut self, worker: u64, lock: LockId) {
+        let held = self.held.entry(worker).or_default();
+        if let Some(at) = held.iter().rposition(|(other, _)| *other == lock) {
+            held.remove(at);
+        }
+    }
+
+    /// Takes the locks one within the other, and gives them up again.
+    fn nest(&mut self, worker: u64, locks: &[LockId]) -> Vec<Inversion> {
+        let found = locks.iter().flat_map(|lock| self.take(worker, *lock, None)).collect();
+        for lock in locks {
+            self.gave(worker, *lock);
+        }
+        found
+    }
 }
 
 #[test]
 fn both_orders_are_told_once_whoever_takes_them() {
-    let mut nesting = Nesting::default();
-    assert!(nest(&mut nesting, 1, &[A, B]).is_empty());
-    assert!(nest(&mut nesting, 2, &[A, B]).is_empty());
-    let found = nest(&mut nesting, 2, &[B, A]);
+    let mut world = World::default();
+    assert!(world.nest(1, &[A, B]).is_empty());
+    assert!(world.nest(2, &[A, B]).is_empty());
+    let found = world.nest(2, &[B, A]);
     assert_eq!(found.len(), 1);
     assert_eq!((found[0].now.outer, found[0].now.inner), (Class::Named("b"), Class::Named("a")));
-    assert!(nest(&mut nesting, 3, &[B, A]).is_empty() && nest(&mut nesting, 3, &[A, B]).is_empty());
-    assert_eq!(nesting.counts(), [2, 2, 0]);
+    assert!(world.nest(3, &[B, A]).is_empty() && world.nest(3, &[A, B]).is_empty());
+    assert_eq!(world.nesting.counts(), [2, 2]);
 }
 
 #[test]
 fn a_way_round_through_others_is_an_inversion() {
-    let mut nesting = Nesting::default();
-    assert!(nest(&mut nesting, 1, &[A, B]).is_empty() && nest(&mut nesting, 2, &[B, C]).is_empty());
-    let found = nest(&mut nesting, 3, &[C, A]);
+    let mut world = World::default();
+    assert!(world.nest(1, &[A, B]).is_empty() && world.nest(2, &[B, C]).is_empty());
+    let found = world.nest(3, &[C, A]);
     let way: Vec<_> = found[0].before.iter().map(|nested| (nested.outer, nested.inner)).collect();
     assert_eq!(way, [(Class::Named("a"), Class::Named("b")), (Class::Named("b"), Class::Named("c"))]);
 }
@@ -58,11 +82,11 @@ fn a_way_round_through_others_is_an_inversion() {
 #[test]
 fn an_inversion_names_classes_lines_and_workers() {
     let here = Location::caller();
-    let mut nesting = Nesting::default();
-    take(&mut nesting, 1, A, Some(here));
-    take(&mut nesting, 1, B, Some(here));
-    take(&mut nesting, 2, B, Some(here));
-    let found = take(&mut nesting, 2, A, None);
+    let mut world = World::default();
+    world.take(1, A, Some(here));
+    world.take(1, B, Some(here));
+    world.take(2, B, Some(here));
+    let found = world.take(2, A, None);
     let line = format!("{}:{}", here.file(), here.line());
     assert_eq!(
         found[0].to_string(),
@@ -75,110 +99,91 @@ fn an_inversion_names_classes_lines_and_workers() {
 
 #[test]
 fn what_is_taken_without_waiting_nests_in_nothing_but_is_held() {
-    let mut nesting = Nesting::default();
-    nest(&mut nesting, 1, &[A, B]);
+    let mut world = World::default();
+    world.nest(1, &[A, B]);
     // b, then a without waiting: no cycle can come of it. c within both.
-    take(&mut nesting, 2, B, None);
-    nesting.got(2, A, 1, None);
-    assert!(take(&mut nesting, 2, C, None).is_empty());
+    world.take(2, B, None);
+    world.got(2, A, None);
+    assert!(world.take(2, C, None).is_empty());
     for lock in [A, B, C] {
-        nesting.gave(2, lock, 1);
+        world.gave(2, lock);
     }
-    assert_eq!(nest(&mut nesting, 3, &[C, A]).len(), 1);
+    assert_eq!(world.nest(3, &[C, A]).len(), 1);
 }
 
 #[test]
 fn locks_are_given_up_in_any_order() {
-    let mut nesting = Nesting::default();
-    nesting.got(1, A, 1, None);
-    nesting.got(1, B, 1, None);
-    nesting.gave(1, A, 1);
+    let mut world = World::default();
+    world.got(1, A, None);
+    world.got(1, B, None);
+    world.gave(1, A);
     // Only b is held now.
-    assert!(take(&mut nesting, 1, C, None).is_empty());
-    nesting.gave(1, B, 1);
-    nesting.gave(1, C, 1);
-    assert!(nest(&mut nesting, 1, &[C, A]).is_empty());
-    assert_eq!(nest(&mut nesting, 2, &[C, B]).len(), 1, "c was taken while b was held");
+    assert!(world.take(1, C, None).is_empty());
+    world.gave(1, B);
+    world.gave(1, C);
+    assert!(world.nest(1, &[C, A]).is_empty());
+    assert_eq!(world.nest(2, &[C, B]).len(), 1, "c was taken while b was held");
 }
 
 #[test]
 fn entering_again_nests_nothing() {
-    let mut nesting = Nesting::default();
-    take(&mut nesting, 1, A, None);
-    take(&mut nesting, 1, B, None);
-    assert!(take(&mut nesting, 1, A, None).is_empty(), "a is held already");
-    nesting.gave(1, A, 1);
-    nesting.gave(1, B, 1);
-    assert_eq!(nesting.counts()[2], 1, "one level of a is left");
-    assert!(take(&mut nesting, 1, C, None).is_empty());
-    assert_eq!(nest(&mut nesting, 2, &[C, A]).len(), 1, "c was taken while a was held");
+    let mut world = World::default();
+    world.take(1, A, None);
+    world.take(1, B, None);
+    assert!(world.take(1, A, None).is_empty(), "a is held already");
+    world.gave(1, A);
+    world.gave(1, B);
+    // One level of a is left.
+    assert!(world.take(1, C, None).is_empty());
+    assert_eq!(world.nest(2, &[C, A]).len(), 1, "c was taken while a was held");
 }
 
 #[test]
 fn two_locks_of_one_name_are_an_inversion_once() {
     let twin = LockId { number: 9, name: Some("a") };
-    let mut nesting = Nesting::default();
-    let found = nest(&mut nesting, 1, &[A, twin]);
+    let mut world = World::default();
+    let found = world.nest(1, &[A, twin]);
     assert!(found[0].before.is_empty() && found[0].to_string().contains("of the same name"), "{}", found[0]);
-    assert!(nest(&mut nesting, 2, &[twin, A]).is_empty());
+    assert!(world.nest(2, &[twin, A]).is_empty());
     // Locks without a name are not one class.
     let [one, other] = [4, 5].map(|number| LockId { number, name: None });
-    assert!(nest(&mut nesting, 1, &[one, other]).is_empty());
-    assert_eq!(nest(&mut nesting, 1, &[other, one]).len(), 1);
+    assert!(world.nest(1, &[one, other]).is_empty());
+    assert_eq!(world.nest(1, &[other, one]).len(), 1);
 }
 
 #[test]
 fn a_lock_without_a_name_is_forgotten_with_itself() {
     let nameless = LockId { number: 7, name: None };
-    let mut nesting = Nesting::default();
-    nest(&mut nesting, 1, &[A, nameless, B]);
-    take(&mut nesting, 1, nameless, None);
-    assert_eq!(nesting.counts(), [3, 3, 1]);
-    nesting.forget(nameless);
-    assert_eq!(nesting.counts(), [2, 1, 0]);
+    let mut world = World::default();
+    world.nest(1, &[A, nameless, B]);
+    assert_eq!(world.nesting.counts(), [3, 3]);
+    world.nesting.forget(nameless);
+    assert_eq!(world.nesting.counts(), [2, 1]);
     // A name stays: other locks have it.
-    nesting.forget(A);
-    assert_eq!(nest(&mut nesting, 1, &[B, A]).len(), 1);
-}
-
-#[test]
-fn who_cannot_be_told_from_others_is_passed_by() {
-    let mut nesting = Nesting::default();
-    assert!(nest(&mut nesting, ANONYMOUS, &[A, B]).is_empty() && nest(&mut nesting, ANONYMOUS, &[B, A]).is_empty());
-    assert_eq!(nesting.counts(), [0, 0, 0]);
-}
-
-#[test]
-fn a_hold_may_become_anothers() {
-    let mut nesting = Nesting::default();
-    nest(&mut nesting, 1, &[B, A]);
-    take(&mut nesting, 1, A, None);
-    nesting.moved(1, 2, A);
-    assert!(take(&mut nesting, 1, B, None).is_empty());
-    assert_eq!(take(&mut nesting, 2, B, None).len(), 1);
+    world.nesting.forget(A);
+    assert_eq!(world.nest(1, &[B, A]).len(), 1);
 }
 
 #[test]
 fn there_is_room_for_so_many_and_no_more() {
-    let mut nesting = Nesting::default();
+    let mut world = World::default();
     for number in 10..3_000 {
-        assert!(nest(&mut nesting, 1, &[A, LockId { number, name: None }]).is_empty());
+        assert!(world.nest(1, &[A, LockId { number, name: None }]).is_empty());
     }
-    assert!(nesting.is_full());
-    assert_eq!(nesting.counts(), [2048, 2047, 0]);
-    let mut nesting = Nesting::default();
+    assert!(world.nesting.is_full());
+    assert_eq!(world.nesting.counts(), [2048, 2047]);
+    let mut world = World::default();
     for number in 10..300 {
-        nest(&mut nesting, 1, &(10..=number).map(|number| LockId { number, name: None }).rev().take(120).collect::<Vec<_>>());
+        world.nest(1, &(10..=number).map(|number| LockId { number, name: None }).rev().take(120).collect::<Vec<_>>());
     }
-    assert!(nesting.is_full());
-    assert_eq!(nesting.counts()[1], 8192);
+    assert!(world.nesting.is_full());
+    assert_eq!(world.nesting.counts()[1], 8192);
 }
 
 /// Everything that was ever seen, and each question answered from all of it.
 #[derive(Default)]
 struct Naive {
     nested: BTreeSet<(Class, Class)>,
-    held: BTreeMap<u64, Vec<LockId>>,
     told: BTreeSet<BTreeSet<Class>>,
 }
 
@@ -188,14 +193,13 @@ fn class(lock: LockId) -> Class {
 
 impl Naive {
     /// The pairs of which an inversion is new, the outer class first.
-    fn wants(&mut self, owner: u64, lock: LockId) -> BTreeSet<(Class, Class)> {
-        let held = self.held.get(&owner).cloned().unwrap_or_default();
+    fn wants(&mut self, lock: LockId, held: &[LockId]) -> BTreeSet<(Class, Class)> {
         let mut found = BTreeSet::new();
         if held.contains(&lock) {
             return found;
         }
         let inner = class(lock);
-        for outer in held.into_iter().map(class) {
+        for outer in held.iter().copied().map(class) {
             if !self.nested.contains(&(outer, inner)) && self.reach(inner).contains(&outer) && self.told.insert([outer, inner].into()) {
                 found.insert((outer, inner));
             }
@@ -222,7 +226,6 @@ impl Naive {
     }
 
     fn forget(&mut self, lock: LockId) {
-        self.held.values_mut().for_each(|held| held.retain(|other| *other != lock));
         if lock.name.is_none() {
             let gone = class(lock);
             self.nested.retain(|(outer, inner)| *outer != gone && *inner != gone);
@@ -239,25 +242,26 @@ fn a_naive_reference_agrees_over_random_histories() {
         let mut random = Random::new(seed, history);
         let names = [Some("a"), Some("b"), Some("c"), Some("d"), None, None, None];
         let mut locks: Vec<LockId> = (0..12).map(|number| LockId { number, name: random.pick(&names) }).collect();
-        let (mut nesting, mut naive, mut next) = (Nesting::default(), Naive::default(), 100);
+        let (mut world, mut naive, mut next) = (World::default(), Naive::default(), 100);
         // Mostly upwards, so that an inversion is an event and not the rule.
         let upwards = random.within(50, 100);
         for step in 0..200 {
-            let (owner, at) = (random.within(1, 4), random.index(locks.len()));
+            let (worker, at) = (random.within(1, 4), random.index(locks.len()));
             let mut lock = locks[at];
+            let held: Vec<LockId> = world.held.entry(worker).or_default().iter().map(|(lock, _)| *lock).collect();
             match random.within(0, 10) {
                 0..6 => {
-                    let top = naive.held.get(&owner).and_then(|held| held.iter().map(|lock| class(*lock)).max());
+                    let top = held.iter().map(|lock| class(*lock)).max();
                     if let (Some(top), true) = (top, random.chance(upwards)) {
                         lock = locks.iter().copied().find(|lock| class(*lock) > top).unwrap_or(lock);
                     }
                     let waits = random.chance(80);
                     if waits {
-                        let found: Vec<Inversion> = nesting.wants(owner, lock, None, &owner);
+                        let found = world.wants(worker, lock, None);
                         let pairs: BTreeSet<_> = found.iter().map(|found| (found.now.outer, found.now.inner)).collect();
                         assert_eq!(
                             (found.len(), &pairs),
-                            (pairs.len(), &naive.wants(owner, lock)),
+                            (pairs.len(), &naive.wants(lock, &held)),
                             "seed {seed}, history {history}, step {step}"
                         );
                         for Inversion { now, before } in &found {
@@ -273,28 +277,20 @@ fn a_naive_reference_agrees_over_random_histories() {
                     }
                     // A wait may be given up.
                     if random.chance(90) {
-                        nesting.got(owner, lock, 1, None);
-                        naive.held.entry(owner).or_default().push(lock);
+                        world.got(worker, lock, None);
                     }
                 }
-                6..9 => {
-                    let held = naive.held.entry(owner).or_default();
-                    if !held.is_empty() {
-                        let given = held.swap_remove(random.index(held.len()));
-                        nesting.gave(owner, given, 1);
-                    }
-                }
+                6..9 if !held.is_empty() => world.gave(worker, random.pick(&held)),
                 _ if lock.name.is_none() && random.chance(30) => {
-                    nesting.forget(lock);
+                    world.nesting.forget(lock);
                     naive.forget(lock);
+                    world.held.values_mut().for_each(|held| held.retain(|(other, _)| *other != lock));
                     locks[at] = LockId { number: next, name: None };
                     next += 1;
                 }
                 _ => {}
             }
-            naive.held.retain(|_, held| !held.is_empty());
-            let counts = nesting.counts();
-            assert_eq!([counts[1], counts[2]], [naive.nested.len(), naive.held.len()], "seed {seed}, history {history}, step {step}");
+            assert_eq!(world.nesting.counts()[1], naive.nested.len(), "seed {seed}, history {history}, step {step}");
         }
     }
 }

@@ -1,18 +1,18 @@
 //! The lock-order check: which classes of locks are taken while which others are held, and whether that ever happens in both orders.
 //!
-//! Plain data, like the graph: who wants, gets and gives up what goes in, inversions come out. The idea is that of Linux's lockdep
+//! Plain data, like the graph: what is wanted while what is held goes in, inversions come out. Who holds what, the graph knows. The idea is that of Linux's lockdep
 //! (`Documentation/locking/lockdep-design.rst`): two orders are a deadlock that has not happened yet, and each has to be seen once only, at any time,
 //! by anybody.
 //!
 //! # What counts
 //! - A *class* is all locks of one name; a lock without a name is a class of its own, and is forgotten with it.
 //! - Whoever wants a lock nests its class in those of all locks that it holds. Whether it then gets the lock does not matter.
-//! - What was taken without waiting (`try_lock`) closes no cycle, and so nests in nothing; but it is held, and others nest in it.
+//! - What is taken without waiting (`try_lock`) closes no cycle, and is not to be told here; but it is held, and others nest in it.
 //! - Who enters again what it holds nests nothing.
 //! - Two different locks of one class, one within the other, are an inversion: somebody else may take the same two the other way round. Give them
 //!   names by which they differ, or take the second without waiting.
-//! - Who cannot be told from others, an anonymous acquire, is passed by. All arms of one task are one holder here: what one takes while another
-//!   holds counts as nested.
+//! - An anonymous acquire never holds anything else, as the graph sees it: it is passed by. All arms of one task are one holder: what one takes
+//!   while another holds counts as nested.
 //!
 //! Of each two classes the first inversion is told, and no other. There is room for 2,048 classes and 8,192 nestings at once; what comes beyond is
 //! neither learned nor checked, and [`Nesting::is_full`] says so.
@@ -20,9 +20,6 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::panic::Location;
-
-use super::hash::IdMap;
-use super::identity::ANONYMOUS;
 
 const MOST_CLASSES: usize = 2048;
 const MOST_NESTINGS: usize = 8192;
@@ -78,28 +75,23 @@ pub struct Inversion {
     pub before: Vec<Nested>,
 }
 
-/// What is known of nesting, and who holds what.
+/// What is known of nesting.
 ///
 /// ```
 /// use heirlock::local::nesting::{LockId, Nesting};
 /// let [db, cache] = [(1, "db"), (2, "cache")].map(|(number, name)| LockId { number, name: Some(name) });
 /// let mut nesting = Nesting::default();
-/// for locks in [[db, cache], [cache, db]] {
-///     let found: Vec<_> = locks.into_iter().flat_map(|lock| {
-///         let found = nesting.wants(7, lock, None, &"nightly");
-///         nesting.got(7, lock, 1, None);
-///         found
-///     }).collect();
-///     assert_eq!(found.len(), usize::from(locks == [cache, db]));
-///     nesting.gave(7, db, 1);
-///     nesting.gave(7, cache, 1);
-/// }
+/// assert!(nesting.wants(cache, None, &[(db, None)], &"nightly").is_empty());
+/// let found = nesting.wants(db, None, &[(cache, None)], &"import");
+/// assert_eq!(
+///     found[0].to_string(),
+///     r#"import wanted lock "db" while it held lock "cache", but before nightly wanted lock "cache" while it held lock "db""#
+/// );
 /// ```
 #[derive(Debug, Default)]
 pub struct Nesting {
     classes: BTreeMap<Class, Known>,
     nestings: usize,
-    held: IdMap<u64, Vec<Held>>,
     /// The pairs of which an inversion was told, the smaller first.
     told: BTreeSet<(Class, Class)>,
     is_full: bool,
@@ -114,38 +106,27 @@ struct Known {
     outer: BTreeSet<Class>,
 }
 
-#[derive(Debug)]
-struct Held {
-    lock: LockId,
-    site: Site,
-    levels: u32,
-}
-
 impl Nesting {
-    /// The owner will wait for the lock if it has to. Inversions that are new.
-    pub fn wants(&mut self, owner: u64, lock: LockId, site: Site, worker: &dyn fmt::Display) -> Vec<Inversion> {
-        let Some(held) = self.held.get(&owner).filter(|held| held.iter().all(|held| held.lock.number != lock.number)) else {
+    /// The lock is wanted, by a worker who will wait for it if it has to, and who holds what is held. Inversions that are new.
+    pub fn wants(&mut self, lock: LockId, site: Site, held: &[(LockId, Site)], worker: &dyn fmt::Display) -> Vec<Inversion> {
+        if held.iter().any(|(held, _)| held.number == lock.number) {
             return Vec::new();
-        };
+        }
+        let mut found = Vec::new();
         let inner = lock.class();
-        let unknown = |held: &&Held| self.classes.get(&held.lock.class()).is_none_or(|known| !known.inner.contains_key(&inner));
-        let nested = held.iter().filter(unknown).map(|held| Nested {
-            outer: held.lock.class(),
-            outer_site: held.site,
-            inner,
-            inner_site: site,
-            worker: worker.to_string().into(),
-        });
-        let nested: Vec<Nested> = nested.collect();
-        nested.into_iter().filter_map(|nested| self.learn(nested)).collect()
+        for (held, outer_site) in held {
+            let outer = held.class();
+            // Mostly it is: nothing is written down twice.
+            if self.classes.get(&outer).is_none_or(|known| !known.inner.contains_key(&inner)) {
+                let worker = worker.to_string().into();
+                found.extend(self.learn(Nested { outer, outer_site: *outer_site, inner, inner_site: site, worker }));
+            }
+        }
+        found
     }
 
     fn learn(&mut self, now: Nested) -> Option<Inversion> {
         let (outer, inner) = (now.outer, now.inner);
-        if self.classes.get(&outer).is_some_and(|known| known.inner.contains_key(&inner)) {
-            // Two locks of that class are held.
-            return None;
-        }
         let new = [outer, inner].into_iter().filter(|class| !self.classes.contains_key(class)).count();
         if self.classes.len() + new > MOST_CLASSES || self.nestings == MOST_NESTINGS {
             self.is_full = true;
@@ -188,48 +169,10 @@ impl Nesting {
         None
     }
 
-    /// The owner has the lock, so many levels deeper than before.
-    pub fn got(&mut self, owner: u64, lock: LockId, levels: u32, site: Site) {
-        if owner == ANONYMOUS {
-            return;
-        }
-        let held = self.held.entry(owner).or_default();
-        match held.iter_mut().find(|held| held.lock.number == lock.number) {
-            Some(held) => held.levels = held.levels.saturating_add(levels),
-            None => held.push(Held { lock, site, levels }),
-        }
-    }
-
-    /// The owner has given up so many levels of the lock.
-    pub fn gave(&mut self, owner: u64, lock: LockId, levels: u32) {
-        let Some(held) = self.held.get_mut(&owner) else { return };
-        let Some(at) = held.iter().position(|held| held.lock.number == lock.number) else { return };
-        held[at].levels = held[at].levels.saturating_sub(levels);
-        if held[at].levels == 0 {
-            held.remove(at);
-        }
-        if held.is_empty() {
-            self.held.remove(&owner);
-        }
-    }
-
-    /// The owner's hold has become another's.
-    pub fn moved(&mut self, owner: u64, to: u64, lock: LockId) {
-        let held = self.held.get(&owner).and_then(|held| held.iter().find(|held| held.lock.number == lock.number));
-        if let Some(&Held { site, levels, .. }) = held {
-            self.gave(owner, lock, levels);
-            self.got(to, lock, levels, site);
-        }
-    }
-
-    /// The lock has gone, also for whoever held it.
+    /// The lock has gone.
     pub fn forget(&mut self, lock: LockId) {
-        self.held.retain(|_, held| {
-            held.retain(|held| held.lock.number != lock.number);
-            !held.is_empty()
-        });
-        let Class::Lock(_) = lock.class() else { return };
         let class = lock.class();
+        let Class::Lock(_) = class else { return };
         let Some(known) = self.classes.remove(&class) else { return };
         for outer in known.outer {
             let inner = self.classes.get_mut(&outer).map(|known| &mut known.inner);
@@ -247,9 +190,9 @@ impl Nesting {
         self.is_full
     }
 
-    /// How many classes, nestings and owners with a lock there are.
-    pub fn counts(&self) -> [usize; 3] {
-        [self.classes.len(), self.nestings, self.held.len()]
+    /// How many classes and nestings are known.
+    pub fn counts(&self) -> [usize; 2] {
+        [self.classes.len(), self.nestings]
     }
 }
 
