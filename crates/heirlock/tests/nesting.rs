@@ -1,15 +1,17 @@
 //! The lock-order check by itself: what nests in what, and which orders are inversions.
 
-#![allow(clippy::expect_used)]
+#![allow(missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "common/random.rs"]
-mod random;
+mod common {
+    pub(crate) mod random;
+}
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
 
+use common::random::{Random, seed};
 use heirlock::local::nesting::{Class, Inversion, LockId, Nesting, Site};
-use random::{Random, seed};
 
 const A: LockId = LockId { number: 1, name: Some("a") };
 const B: LockId = LockId { number: 2, name: Some("b") };

@@ -1,4 +1,6 @@
 //! A snapshot as JSON, as text and as a drawing.
+#![allow(missing_docs)]
+#![allow(clippy::unwrap_used)]
 
 use heirlock::observe::{Edge, Holder, Lock, Party, Snapshot, Waiter, WorkerView};
 
