@@ -1,6 +1,7 @@
 //! What operators see.
 
 mod dot;
+mod leases;
 mod snapshot;
 mod text;
 

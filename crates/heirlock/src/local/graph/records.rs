@@ -65,6 +65,17 @@ pub enum Kind {
     RwLock,
 }
 
+impl Kind {
+    /// As operators see it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Mutex => "mutex",
+            Kind::RLock => "rlock",
+            Kind::RwLock => "rwlock",
+        }
+    }
+}
+
 /// How a lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
