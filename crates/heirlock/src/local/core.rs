@@ -107,7 +107,7 @@ impl Core {
             stall_time,
             leaving: Vec::new(),
             trust_tasks,
-            suspects: Suspects::new(),
+            suspects: Suspects::default(),
             deadlocks: VecDeque::new(),
             reports: Vec::new(),
             tracking,
@@ -273,8 +273,8 @@ impl Core {
             let text = self.verdict(&cycle, clock.now());
             self.tell(wait, Fate::Deadlock(text), wakes);
         }
-        for cycle in effects.suspected.drain(..) {
-            self.suspect(cycle);
+        if !effects.suspected.is_empty() {
+            self.suspect();
         }
         for wait in effects.expired.drain(..) {
             self.tell(wait, Fate::TimedOut, wakes);

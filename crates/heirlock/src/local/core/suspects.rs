@@ -8,22 +8,27 @@ use super::watch::Watch;
 use crate::clock::Moment;
 use crate::local::graph::{Cycle, On, State};
 
-/// So many are kept an eye on; of more, `snapshot()` still shows some.
+/// So many are kept an eye on.
 const MOST: usize = 256;
 
-/// A cycle that was found.
+/// The cycles that stand, as far as the watch has seen them.
+#[derive(Debug, Default)]
+pub(super) struct Suspects {
+    /// Whether there may be others: found since the watch last looked, or hidden behind one that stands no more. Arms of one task that wait for each
+    /// other are found so often that an event does no more than set this.
+    doubt: bool,
+    known: BTreeMap<Vec<(u64, u64)>, Suspect>,
+}
+
 #[derive(Debug)]
-pub(super) struct Suspect {
+struct Suspect {
     cycle: Cycle,
-    /// When the watch first saw it: whoever closed it read no clock for that.
-    since: Option<Moment>,
+    /// When the watch first saw it.
+    since: Moment,
     told: bool,
 }
 
-/// By its workers and waits, the smallest first.
-pub(super) type Suspects = BTreeMap<Vec<(u64, u64)>, Suspect>;
-
-/// The same for a cycle wherever it was entered.
+/// Its workers and waits, the smallest first: the same wherever the cycle was entered.
 fn key(cycle: &Cycle) -> Vec<(u64, u64)> {
     let step = |step: &crate::local::graph::Step| {
         let wait = if let On::Lock { wait: Some(wait), .. } = step.on { wait.get() } else { 0 };
@@ -37,21 +42,12 @@ fn key(cycle: &Cycle) -> Vec<(u64, u64)> {
 
 impl Core {
     /// A cycle was found that may be a deadlock.
-    pub(super) fn suspect(&mut self, cycle: Cycle) {
-        if self.suspects.len() == MOST {
-            self.drop_broken_suspects();
-        }
-        if self.suspects.len() < MOST {
-            self.suspects.entry(key(&cycle)).or_insert(Suspect { cycle, since: None, told: false });
+    pub(super) fn suspect(&mut self) {
+        self.suspects.doubt = true;
+        if self.watch == Watch::Off {
             self.watch = Watch::Asked;
             self.ring = true;
         }
-    }
-
-    fn drop_broken_suspects(&mut self) {
-        let mut suspects = std::mem::take(&mut self.suspects);
-        suspects.retain(|_, suspect| self.stands(&suspect.cycle));
-        self.suspects = suspects;
     }
 
     /// Whether all its waits still wait, each for a lock that the next worker has. An id is never used twice, so nothing else can look the same.
@@ -69,20 +65,25 @@ impl Core {
 
     /// Tells of those that have stood for `stall_time`, each once. When to look again.
     pub(super) fn look_at_suspects(&mut self, now: Moment) -> Option<Moment> {
-        self.drop_broken_suspects();
-        let mut suspects = std::mem::take(&mut self.suspects);
-        let mut next = None;
-        for suspect in suspects.values_mut().filter(|suspect| !suspect.told) {
-            let over = *suspect.since.get_or_insert(now) + self.stall_time;
-            if over > now {
-                next = [next, Some(over)].into_iter().flatten().min();
-            } else {
-                suspect.told = true;
-                let links = self.links(&suspect.cycle, now);
-                self.reports.push(Report::Suspected(links.iter().map(ToString::to_string).collect()));
+        let Suspects { mut doubt, mut known } = std::mem::take(&mut self.suspects);
+        let before = known.len();
+        known.retain(|_, suspect| self.stands(&suspect.cycle));
+        doubt |= known.len() < before;
+        if doubt {
+            for cycle in self.graph.suspected(MOST) {
+                if known.len() < MOST {
+                    known.entry(key(&cycle)).or_insert(Suspect { cycle, since: now, told: false });
+                }
             }
         }
-        self.suspects = suspects;
+        for suspect in known.values_mut().filter(|suspect| !suspect.told && suspect.since + self.stall_time <= now) {
+            suspect.told = true;
+            let links = self.links(&suspect.cycle, now);
+            self.reports.push(Report::Suspected(links.iter().map(ToString::to_string).collect()));
+        }
+        // As long as any stands, another may be hidden behind it.
+        let next = known.values().map(|suspect| if suspect.told { now + self.stall_time } else { suspect.since + self.stall_time }).min();
+        self.suspects = Suspects { doubt: false, known };
         next
     }
 }

@@ -5,7 +5,7 @@ use crate::clock::Moment;
 use crate::local::graph::{Left, LockKey};
 
 /// The watch over grants that nobody takes, and over cycles that may be deadlocks. It is set by a grant and looks at least once each half
-/// `stall_time` while there are any, so that a hand-over reads no clock, and rings for the timer once in that time. A cycle asks for a look at once.
+/// `stall_time` while there are any, so that a hand-over reads no clock, and rings for the timer once in that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Watch {
     Off,
