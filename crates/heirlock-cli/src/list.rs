@@ -3,11 +3,10 @@
 use std::io::{self, ErrorKind, Write};
 
 use heirlock::Locks;
-use heirlock::observe::{Lock, Snapshot};
+use heirlock::observe::{Lock, Snapshot, align, span};
 
 use crate::args::Ls;
 use crate::exit::Exit;
-use crate::progress::span;
 use crate::{default_store, run};
 
 pub(crate) async fn list(ls: Ls) -> Exit {
@@ -55,32 +54,32 @@ fn table(locks: &[Lock]) -> String {
     let mut rows = vec![["NAME", "", "WHO", "PID", "FOR", "LEFT", "MODE", "PRIO", "COMMAND", "WHY"].map(str::to_owned)];
     for lock in locks {
         for holder in &lock.holders {
-            let mode = holder.slot.map_or(holder.mode.to_owned(), |slot| format!("slot {slot}"));
+            let mode = holder.slot.map_or(holder.party.mode.to_owned(), |slot| format!("slot {slot}"));
             rows.push([
                 lock.name.clone(),
                 "held by".into(),
-                format!("{}@{}", holder.worker.name, holder.worker.host),
-                holder.worker.pid.to_string(),
+                format!("{}@{}", holder.party.worker.name, holder.party.worker.host),
+                holder.party.worker.pid.to_string(),
                 span(holder.since_ms),
                 holder.expires_in_ms.map_or(String::new(), span),
                 mode,
                 holder.effective.to_string(),
-                holder.command.clone().unwrap_or_default(),
-                holder.why.clone().unwrap_or_default(),
+                holder.party.command.clone().unwrap_or_default(),
+                holder.party.why.clone().unwrap_or_default(),
             ]);
         }
         for waiter in &lock.queue {
             rows.push([
                 lock.name.clone(),
                 format!("waits {}", waiter.position),
-                format!("{}@{}", waiter.worker.name, waiter.worker.host),
-                waiter.worker.pid.to_string(),
+                format!("{}@{}", waiter.party.worker.name, waiter.party.worker.host),
+                waiter.party.worker.pid.to_string(),
                 span(waiter.waiting_ms),
                 String::new(),
-                waiter.mode.to_owned(),
+                waiter.party.mode.to_owned(),
                 waiter.effective.to_string(),
-                waiter.command.clone().unwrap_or_default(),
-                waiter.why.clone().unwrap_or_default(),
+                waiter.party.command.clone().unwrap_or_default(),
+                waiter.party.why.clone().unwrap_or_default(),
             ]);
         }
         if let (true, Some(rest)) = (lock.holders.is_empty(), lock.resting_ms) {
@@ -94,24 +93,5 @@ fn table(locks: &[Lock]) -> String {
     if rows.len() == 1 {
         return String::new();
     }
-    align(&rows)
-}
-
-fn align(rows: &[[String; 10]]) -> String {
-    let printable = |text: &String| text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..10).map(width).collect();
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(&widths).filter(|(_, width)| **width > 0) {
-            let cell = printable(cell);
-            line += &cell;
-            // By hand: a formatter's width has a limit.
-            line.extend(std::iter::repeat_n(' ', width - cell.chars().count() + 2));
-        }
-        text += line.trim_end();
-        text.push('\n');
-    }
-    text
+    align(&rows).into_iter().map(|line| line + "\n").collect()
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use heirlock::Locks;
 use heirlock::lease::KeyView;
+use heirlock::observe::span;
 
 use crate::exit::tell;
 
@@ -103,17 +104,6 @@ fn ordinal(n: usize) -> String {
     format!("{n}{ending}")
 }
 
-/// A duration for people: "0.4 s", "12 s", "3 min", "5 h", "2 d".
-pub(crate) fn span(ms: u64) -> String {
-    match ms / 1000 {
-        0..=9 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
-        s @ 10..=119 => format!("{s} s"),
-        s @ 120..=7199 => format!("{} min", s / 60),
-        s @ 7200..=172_799 => format!("{} h", s / 3600),
-        s => format!("{} d", s / 86_400),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,9 +111,5 @@ mod tests {
     #[test]
     fn numbers_for_people() {
         assert_eq!([1, 2, 3, 4, 11, 12, 13, 21, 102, 111].map(ordinal).join(" "), "1st 2nd 3rd 4th 11th 12th 13th 21st 102nd 111th");
-        assert_eq!(
-            [0, 450, 9_999, 12_000, 180_000, 7_200_000, 200_000_000].map(span).join(", "),
-            "0.0 s, 0.4 s, 9.9 s, 12 s, 3 min, 2 h, 2 d"
-        );
     }
 }

@@ -35,6 +35,7 @@ mod error;
 pub mod lease;
 pub mod local;
 pub mod observe;
+mod process;
 pub mod store;
 mod sync;
 mod worker;

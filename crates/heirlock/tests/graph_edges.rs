@@ -8,7 +8,7 @@ mod random;
 mod sentences;
 
 use heirlock::local::graph::{
-    Acquired, Counts, DeadlockPolicy, Kind, Left, LockKey, LockSpec, Mode, On, Order, Released, Request, WorkerKey, WorkerSpec,
+    Acquired, Counts, DeadlockPolicy, Kind, Left, LockKey, LockSpec, Mode, On, Order, Origin, Released, Request, WorkerKey, WorkerSpec,
 };
 use random::{Random, seed};
 use sentences::World;
@@ -115,7 +115,7 @@ fn an_explicit_reader_may_not_write_and_a_bare_one_is_suspected() {
     assert_eq!(world.ask(explicit, lock, Mode::Shared), Acquired::Held(2));
     let Acquired::Deadlock(cycle) = world.ask(explicit, lock, Mode::Exclusive) else { panic!() };
     assert_eq!(cycle.len(), 1);
-    assert_eq!(cycle[0].on, On::Lock { lock, mode: Mode::Exclusive, wait: None });
+    assert_eq!(cycle[0].on, On::Lock { lock, mode: Mode::Exclusive, wait: None, origin: Origin::UNKNOWN });
     assert_eq!(world.ask(bare, lock, Mode::Shared), Acquired::Held(1));
     world.wait(bare, lock);
     assert_eq!(world.effects.suspected.len(), 1);

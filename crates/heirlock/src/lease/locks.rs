@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use super::acquire::Acquire;
-use super::handle::{Handle, Process};
+use super::handle::Handle;
 use super::key::{Key, check_part};
 use super::lease::Lease;
 use super::session::Session;
@@ -15,6 +15,7 @@ use super::verb::Evict;
 use super::{keeper, ticket::SessionId};
 use crate::Result;
 use crate::clock::{BootClock, Clock};
+use crate::process::Process;
 
 /// A process's session with a store: leases are asked from it, and it keeps them alive. Clones share it; it ends with the last clone and lease.
 ///

@@ -1,14 +1,22 @@
 //! What a domain keeps under its one mutex: the graph, and who is behind its ids.
 
+mod picture;
+mod report;
+mod suspects;
+mod tracking;
 mod wakes;
 mod watch;
 mod words;
 
+use std::collections::VecDeque;
 use std::task::Waker;
 use std::time::Duration;
 
+pub(super) use tracking::Tracking;
 pub(super) use wakes::Wakes;
 
+use self::report::Report;
+use self::suspects::Suspects;
 use self::watch::Watch;
 use super::graph::heap::Heap;
 use super::graph::{Acquired, Effects, Graph, LockKey, Mode, Request, WaitKey, WorkerKey, WorkerSpec};
@@ -45,6 +53,14 @@ pub(super) struct Core {
     /// Workers that may have nothing left in the graph.
     leaving: Vec<WorkerKey>,
     trust_tasks: bool,
+    suspects: Suspects,
+    /// The deadlocks found last, each worker on them in words.
+    deadlocks: VecDeque<Vec<String>>,
+    /// What is to be said of the running event.
+    reports: Vec<Report>,
+    /// Of a domain that tracks its holds, and when the running event began.
+    tracking: Option<Box<Tracking>>,
+    now: Option<Moment>,
 }
 
 /// The domain's side of a waiting future.
@@ -75,7 +91,7 @@ pub(super) enum Fate {
 }
 
 impl Core {
-    pub(super) fn new(graph: Graph, trust_tasks: bool, stall_time: Duration) -> Core {
+    pub(super) fn new(graph: Graph, trust_tasks: bool, stall_time: Duration, tracking: Option<Box<Tracking>>) -> Core {
         Core {
             graph,
             effects: Effects::default(),
@@ -93,7 +109,22 @@ impl Core {
             stall_time,
             leaving: Vec::new(),
             trust_tasks,
+            suspects: Suspects::default(),
+            deadlocks: VecDeque::new(),
+            reports: Vec::new(),
+            tracking,
+            now: None,
         }
+    }
+
+    /// An event begins; in a domain that tracks its holds, at this moment.
+    pub(super) fn begin(&mut self, now: Option<Moment>) {
+        self.now = now;
+    }
+
+    /// Whether the graph is told of all holds.
+    pub(super) fn tracks(&self) -> bool {
+        self.tracking.is_some()
     }
 
     /// The graph's worker for this owner. An anonymous acquire is a worker of its own each time.
@@ -145,7 +176,10 @@ impl Core {
             self.leaving.push(holder);
         }
         self.graph.remove_lock(lock, &mut self.effects);
-        self.locks.remove(&lock);
+        let name = self.locks.remove(&lock).flatten();
+        if let Some(tracking) = &mut self.tracking {
+            tracking.forget(lock, name);
+        }
         self.stalled.remove(&lock);
     }
 
@@ -157,12 +191,14 @@ impl Core {
     }
 
     /// A future waits.
-    pub(super) fn wait(&mut self, wait: WaitKey, worker: WorkerKey, waker: Waker, expires: Option<Moment>) {
+    pub(super) fn wait(&mut self, wait: WaitKey, request: &Request, waker: Waker, expires: Option<Moment>) {
         if let Some(other) = self.waiters.at(slot(wait)).map(|(other, _)| other) {
             self.undue(other);
             self.replaced.extend(self.waiters.remove(&other).map(|waiter| (other, waiter)));
         }
-        self.waiters.insert(wait, Waiter { worker, waker: Some(waker), expires, place: 0, granted: false, untaken: None });
+        let waiter = Waiter { worker: request.worker, waker: Some(waker), expires, place: 0, granted: false, untaken: None };
+        self.waiters.insert(wait, waiter);
+        self.watch_holds(request.lock);
         if let Some(moment) = expires {
             let Core { deadlines, waiters, .. } = self;
             deadlines.insert(moment, slot(wait), |slot, place| moved(waiters, slot, place));
@@ -233,14 +269,20 @@ impl Core {
     }
 
     /// The end of every event: whom it concerns is told, and whoever has nothing left here goes.
-    pub(super) fn settle(&mut self, wakes: &mut Wakes) {
+    pub(super) fn settle(&mut self, clock: &dyn Clock, wakes: &mut Wakes) {
         let mut effects = std::mem::take(&mut self.effects);
         for wait in effects.granted.drain(..) {
+            if let Some(view) = self.tracking.as_ref().and_then(|_| self.graph.wait(wait)) {
+                self.began(view.worker, view.lock);
+            }
             self.tell(wait, Fate::Granted, wakes);
         }
         for (wait, cycle) in effects.ended.drain(..) {
-            let text = self.describe(&cycle);
+            let text = self.verdict(&cycle, clock.now());
             self.tell(wait, Fate::Deadlock(text), wakes);
+        }
+        if !effects.suspected.is_empty() {
+            self.suspect();
         }
         for wait in effects.expired.drain(..) {
             self.tell(wait, Fate::TimedOut, wakes);

@@ -16,6 +16,8 @@ mod guard;
 mod hash;
 mod identity;
 mod mutex;
+#[doc(hidden)]
+pub mod nesting;
 mod once;
 mod owned;
 mod poison;

@@ -25,6 +25,7 @@ use crate::clock::Moment;
 /// | 0 | 0 | 0 | free |
 /// | levels beyond the first | owner | 0 | held; the graph does not know |
 /// | 0 | owner | 1 | held or granted; the graph knows by whom, how many levels deep, and who waits |
+/// | 0 | 0 | 1 | free, in a domain that tracks its holds: the graph is told of each |
 ///
 /// The owner's number is of `identity.rs`. Without bit 0 anybody changes the word by compare-and-swap: a locker from free to held, the holder by a
 /// level or back to free, a contender sets bit 0. With it, the word is changed under the domain's mutex only, and always to what the graph says.
@@ -129,6 +130,10 @@ impl Raw {
     pub(super) fn set_domain(&mut self, domain: &Domain) {
         self.purge();
         self.domain = Some(domain.clone());
+        if domain.tracks() && self.word.load(Ordering::Relaxed) == FREE {
+            // So the fast path has nothing to ask: it fails, here as on any lock of which the graph knows.
+            self.word.store(CONTENDED, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn domain(&self) -> &Domain {
@@ -149,7 +154,7 @@ impl Raw {
     }
 
     pub(super) fn is_held(&self) -> bool {
-        self.word.load(Ordering::Acquire) != FREE
+        owner_in(self.word.load(Ordering::Acquire)) != 0
     }
 
     /// Takes the lock if it is free.
@@ -235,7 +240,7 @@ impl Raw {
             let key = self.key(core);
             core.note_time(key, domain.clock());
             if let Some(holder) = core.graph.holder(key) {
-                let released = core.graph.release_levels(holder, key, levels, &mut core.effects);
+                let released = core.release(holder, key, levels);
                 if released == Released::Freed {
                     // Under the mutex, so that it does not fall upon the next holder, who learns of its grant there.
                     self.site.store(ptr::null_mut(), Ordering::Relaxed);
@@ -321,9 +326,13 @@ impl Raw {
         let key = self.key(core);
         let worker = core.enlist(ask.owner);
         core.take_over(key);
+        if !ask.over {
+            core.nests(worker, key, Some(ask.site));
+        }
         let entered = queue(core, ask, waker, worker, key);
         if matches!(entered, Entered::Held) && !again {
             self.note_site(ask.site);
+            core.began(worker, key);
         }
         if !matches!(entered, Entered::Held | Entered::Queued(..)) || self.is_condition() {
             core.leaves(worker);
@@ -409,7 +418,11 @@ impl Raw {
             return;
         }
         let owner = core.graph.holder(key).and_then(|holder| core.number_of(holder));
-        let word = owner.map_or(FREE, |owner| owner << 1 | CONTENDED);
+        let word = match owner {
+            Some(owner) => owner << 1 | CONTENDED,
+            None if core.tracks() => CONTENDED,
+            None => FREE,
+        };
         self.word.store(word, Ordering::Release);
     }
 
@@ -461,10 +474,10 @@ fn queue(core: &mut Core, ask: &Ask<'_>, waker: &mut Option<Waker>, worker: Work
     };
     match core.graph.acquire(&request, &mut core.effects) {
         Acquired::Queued(wait) => {
-            core.wait(wait, worker, waker, ask.expires);
+            core.wait(wait, &request, waker, ask.expires);
             Entered::Queued(wait)
         }
-        Acquired::Deadlock(cycle) => Entered::Deadlock(core.describe(&cycle)),
+        Acquired::Deadlock(cycle) => Entered::Deadlock(core.verdict(&cycle, Moment::from_nanos(ask.at))),
         Acquired::Held(_) => Entered::Held,
         Acquired::Overflow => Entered::Overflow,
     }

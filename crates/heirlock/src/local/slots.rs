@@ -101,7 +101,6 @@ impl<K: Id, V> Slots<K, V> {
         value
     }
 
-    #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = (K, &V)> {
         self.entries.iter().flatten().map(|(id, value)| (K::of(*id), value))
     }

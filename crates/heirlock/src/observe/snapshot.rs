@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 
-use crate::lease::{HolderView, KeyView, Owner, WaiterView};
-
 /// Who holds and who waits, at one moment.
+///
+/// It serialises to the JSON that all faces share, is printed as text (`to_string()`) for a terminal or a log, and drawn as a graph by
+/// [`to_dot`](Snapshot::to_dot).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Snapshot {
     /// The store's address without any password.
@@ -22,6 +23,9 @@ pub struct Snapshot {
     pub deadlocks: Vec<Vec<String>>,
     /// Leases lost lately.
     pub losses: Vec<String>,
+    /// Where locks were taken in both orders, which may deadlock one day; of domains that check it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub inversions: Vec<String>,
 }
 
 /// One lock.
@@ -29,8 +33,11 @@ pub struct Snapshot {
 pub struct Lock {
     /// Its name.
     pub name: String,
-    /// What kind of lock it is; a lease is a `lease`.
+    /// What kind of lock it is: `mutex`, `rlock`, ...; a lease is a `lease`.
     pub kind: &'static str,
+    /// Whether others than its holders may release it, so that no wait for it is ever known to be a deadlock. Absent when not.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unknown_releaser: bool,
     /// Who holds it, the earliest grant first.
     pub holders: Vec<Holder>,
     /// Who waits, in serving order.
@@ -53,19 +60,27 @@ pub struct WorkerView {
     pub pid: u32,
 }
 
-/// Who holds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Holder {
+/// Who takes part in a lock, and how.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Party {
     /// The worker.
     pub worker: WorkerView,
     /// The program's name only: arguments can carry secrets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// Why it is held, in the holder's words.
+    /// Why it is held or wanted, in the worker's words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// `exclusive`, `shared` or `slot`.
     pub mode: &'static str,
+}
+
+/// Who holds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Holder {
+    /// Who, and how.
+    #[serde(flatten)]
+    pub party: Party,
     /// Which slot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slot: Option<u32>,
@@ -94,16 +109,9 @@ pub struct Holder {
 pub struct Waiter {
     /// From 1.
     pub position: usize,
-    /// The worker.
-    pub worker: WorkerView,
-    /// The program's name only.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub command: Option<String>,
-    /// Why it is wanted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub why: Option<String>,
-    /// `exclusive`, `shared` or `slot`.
-    pub mode: &'static str,
+    /// Who, and how.
+    #[serde(flatten)]
+    pub party: Party,
     /// Its own priority.
     pub priority: i32,
     /// With what it inherits.
@@ -125,90 +133,7 @@ pub struct Edge {
     pub from: WorkerView,
     /// The worker in its way.
     pub to: WorkerView,
-    /// The lock.
-    pub lock: String,
-}
-
-impl Snapshot {
-    /// The leases of one store.
-    ///
-    /// ```
-    /// # use heirlock::{Locks, observe::Snapshot, store::MemoryStore};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> heirlock::Result<()> {
-    /// # let locks = Locks::new(MemoryStore::new()).await?;
-    /// let lease = locks.lock("nightly").await?;
-    /// let snapshot = Snapshot::of_leases(locks.url(), locks.list("").await?);
-    /// assert_eq!(snapshot.locks[0].holders[0].fence, Some(lease.fence()));
-    /// # Ok(()) }
-    /// ```
-    pub fn of_leases(store: String, keys: Vec<KeyView>) -> Snapshot {
-        let edges = keys.iter().flat_map(edges).collect();
-        let locks = keys.into_iter().map(Lock::from).collect();
-        Snapshot { store: Some(store), at: crate::clock::wall_micros() / 1000, locks, edges, ..Snapshot::default() }
-    }
-}
-
-/// Every waiter waits for every holder: none of them stands beside it.
-fn edges(key: &KeyView) -> impl Iterator<Item = Edge> {
-    key.queue.iter().flat_map(move |waiter| {
-        key.holders.iter().map(move |holder| Edge {
-            from: WorkerView::from(&*waiter.owner),
-            to: WorkerView::from(&*holder.owner),
-            lock: key.key.to_string(),
-        })
-    })
-}
-
-impl From<&Owner> for WorkerView {
-    fn from(owner: &Owner) -> WorkerView {
-        WorkerView { id: owner.worker, name: owner.name.clone(), host: owner.host.clone(), pid: owner.pid }
-    }
-}
-
-impl From<KeyView> for Lock {
-    fn from(key: KeyView) -> Lock {
-        Lock {
-            name: key.key.to_string(),
-            kind: "lease",
-            holders: key.holders.into_iter().map(Holder::from).collect(),
-            queue: key.queue.into_iter().enumerate().map(|(at, waiter)| Waiter::of(at + 1, &waiter)).collect(),
-            resting_ms: key.resting_ms,
-        }
-    }
-}
-
-impl From<HolderView> for Holder {
-    fn from(holder: HolderView) -> Holder {
-        Holder {
-            worker: WorkerView::from(&*holder.owner),
-            command: holder.owner.command.clone(),
-            why: holder.owner.why.clone(),
-            mode: holder.mode.word(),
-            slot: holder.slot,
-            fence: Some(holder.fence),
-            since_ms: holder.since_ms,
-            expires_in_ms: Some(holder.expires_in_ms),
-            priority: holder.priority,
-            effective: holder.effective,
-            revoked: Some(holder.revoked),
-            site: holder.owner.site.clone(),
-        }
-    }
-}
-
-impl Waiter {
-    fn of(position: usize, waiter: &WaiterView) -> Waiter {
-        Waiter {
-            position,
-            worker: WorkerView::from(&*waiter.owner),
-            command: waiter.owner.command.clone(),
-            why: waiter.owner.why.clone(),
-            mode: waiter.mode.word(),
-            priority: waiter.priority,
-            effective: waiter.priority,
-            waiting_ms: waiter.waiting_ms,
-            deadline_in_ms: None,
-            site: waiter.owner.site.clone(),
-        }
-    }
+    /// The lock; absent for a worker that waits for its fork.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lock: Option<String>,
 }

@@ -1,11 +1,11 @@
-//! What is due: deadlines, and grants that nobody takes.
+//! What is due: deadlines, grants that nobody takes, cycles and holds that stand for long.
 
 use super::{Core, Wakes};
 use crate::clock::Moment;
 use crate::local::graph::{Left, LockKey};
 
-/// The watch over grants that nobody takes. It is set by a grant and looks at least once each half `stall_time` while there are any, so that a
-/// hand-over reads no clock, and rings for the timer once in that time.
+/// The watch over grants that nobody takes, and over cycles that may be deadlocks. It is set by a grant and looks at least once each half
+/// `stall_time` while there are any, so that a hand-over reads no clock, and rings for the timer once in that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Watch {
     Off,
@@ -26,8 +26,10 @@ impl Core {
             }
         }
         self.look_round(now, wakes);
+        self.look_at_holds(now);
+        let holds = self.tracking.as_ref().and_then(|tracking| tracking.next());
         let watch = if let Watch::Next(moment) = self.watch { Some(moment) } else { None };
-        let next = [watch, self.deadlines.first().map(|(moment, _)| moment)].into_iter().flatten().min();
+        let next = [watch, holds, self.deadlines.first().map(|(moment, _)| moment)].into_iter().flatten().min();
         self.timed = next.is_some();
         next
     }
@@ -59,6 +61,7 @@ impl Core {
                 wakes.push(self.waiters.get_mut(&behind).and_then(|waiter| waiter.waker.take()));
             }
         }
+        let next = [next, self.look_at_suspects(now)].into_iter().flatten().min();
         self.watch = next.map_or(Watch::Off, Watch::Next);
     }
 

@@ -1,46 +1,125 @@
 //! Cycles in words.
 
-use std::fmt::Write;
-
 use super::Core;
-use crate::local::graph::{Cycle, LockKey, On, Step, WorkerKey};
+use super::report::millis;
+use crate::clock::Moment;
+use crate::local::graph::{Cycle, LockKey, Mode, NEVER, On, Origin, WorkerKey};
 use crate::local::identity::Owner;
+use crate::observe::span;
+
+/// How many of the deadlocks found are remembered.
+const REMEMBERED: usize = 16;
+
+/// One worker on a cycle, with all that is to be said of it: plain data, which is put into words where there is time.
+#[derive(Debug)]
+pub(in crate::local) struct Link {
+    worker: Owner,
+    /// What it waits for; nothing if `next` is its fork.
+    lock: Option<(LockKey, Option<&'static str>)>,
+    mode: Mode,
+    wait: Origin,
+    next: Owner,
+    /// How `next` holds the lock; it may only be before the worker in the queue.
+    hold: Option<(Mode, Origin)>,
+    now: u64,
+    /// Whether it is known since when a hold stands, or only a lower limit.
+    exact: bool,
+}
 
 impl Core {
-    /// The cycle in words.
-    pub(in crate::local) fn describe(&self, cycle: &Cycle) -> String {
-        if let [Step { worker, on: On::Lock { lock, .. } }] = cycle.as_slice() {
-            let mut text = format!("deadlock: {} waits for {}, which it holds itself", self.name(*worker), self.lock_name(*lock));
-            if let Some(Owner::Worker(_)) = self.parties.get(worker) {
-                text.push_str("; if that is another arm of join! or select!, give each arm a fork of the worker: worker.fork(\"arm\")");
-            }
-            return text;
+    /// A wait ends with a deadlock: what its error says.
+    pub(in crate::local) fn verdict(&mut self, cycle: &Cycle, now: Moment) -> String {
+        let links = self.links(cycle, now);
+        if self.deadlocks.len() == REMEMBERED {
+            self.deadlocks.pop_front();
         }
-        let mut text = String::from("deadlock: ");
-        for (at, step) in cycle.iter().enumerate() {
-            let next = cycle.get(at + 1).unwrap_or(&cycle[0]);
-            if at > 0 {
-                text.push_str(", which ");
-            } else {
-                text.push_str(&self.name(step.worker));
-                text.push(' ');
+        self.deadlocks.push_back(links.iter().map(ToString::to_string).collect());
+        sentence(&links)
+    }
+
+    /// The cycle, with what is known of its waits and holds.
+    pub(super) fn links(&self, cycle: &Cycle, now: Moment) -> Vec<Link> {
+        let link = |at: usize| {
+            let (step, next) = (cycle[at], cycle[(at + 1) % cycle.len()].worker);
+            let (mut lock, mut mode, mut wait, mut hold) = (None, Mode::Exclusive, Origin::UNKNOWN, None);
+            if let On::Lock { lock: key, mode: wanted, origin, .. } = step.on {
+                (lock, mode, wait) = (Some((key, self.locks.get(&key).copied().flatten())), wanted, origin);
+                hold = self.graph.holders(key).iter().find(|hold| hold.worker == next).map(|hold| (hold.mode, hold.origin));
             }
-            let _ = match step.on {
-                On::Lock { lock, .. } => write!(text, "waits for {}, held by {}", self.lock_name(lock), self.name(next.worker)),
-                On::Fork => write!(text, "waits for its fork {}", self.name(next.worker)),
-            };
+            let (worker, next) = (self.owner(step.worker), self.owner(next));
+            Link { worker, lock, mode, wait, next, hold, now: now.as_nanos(), exact: self.tracking.is_some() }
+        };
+        (0..cycle.len()).map(link).collect()
+    }
+
+    fn owner(&self, worker: WorkerKey) -> Owner {
+        // Whoever is on a cycle takes part.
+        self.parties.get(&worker).cloned().unwrap_or(Owner::Anonymous)
+    }
+
+    pub(super) fn lock_name(&self, lock: LockKey) -> String {
+        name(lock, self.locks.get(&lock).copied().flatten())
+    }
+}
+
+fn name(lock: LockKey, name: Option<&str>) -> String {
+    name.map_or_else(|| format!("lock #{}", lock.get()), |name| format!("lock {name:?}"))
+}
+
+/// The whole cycle, and what to do.
+fn sentence(links: &[Link]) -> String {
+    let [only] = links else {
+        let ways: Vec<String> = links.iter().map(Link::way).collect();
+        let first = links.first().map_or(String::new(), |link| link.worker.to_string());
+        return format!(
+            "deadlock: {first} {}; give up what is held and try again, or take these locks in the same order everywhere",
+            ways.join(", which ")
+        );
+    };
+    let cure = match only.worker {
+        Owner::Worker(_) => "if that is another arm of join! or select!, give each arm a fork of the worker: worker.fork(\"arm\")",
+        _ => "release it first",
+    };
+    format!("deadlock: {only}; {cure}")
+}
+
+impl std::fmt::Display for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.worker, self.way())
+    }
+}
+
+impl Link {
+    /// For what it waits, and who is in its way.
+    fn way(&self) -> String {
+        let Some((key, lock)) = self.lock else { return format!("waits for its fork {}", self.next) };
+        let shared = |mode: Mode| if mode == Mode::Shared { " shared" } else { "" };
+        let mut text = format!("waits for {}{}{}", name(key, lock), shared(self.mode), note(self.wait, "at", self.lasts(self.wait, true)));
+        match self.hold {
+            Some((mode, origin)) => {
+                let note = note(origin, "from", self.lasts(origin, self.exact));
+                if self.worker.number() == self.next.number() {
+                    text += &format!(", which it holds itself{}{note}", shared(mode));
+                } else {
+                    text += &format!(", held{} by {}{note}", shared(mode), self.next);
+                }
+            }
+            None => text += &format!(", behind {}", self.next),
         }
         text
     }
 
-    fn name(&self, worker: WorkerKey) -> String {
-        self.parties.get(&worker).map_or_else(|| format!("worker {}", worker.get()), ToString::to_string)
+    /// For how long something has stood; nothing of what has just begun, or is not known.
+    fn lasts(&self, origin: Origin, exact: bool) -> Option<String> {
+        let span_ms = millis(std::time::Duration::from_nanos(self.now.saturating_sub(origin.at)));
+        let least = if exact { "" } else { "at least " };
+        (origin.at != NEVER && span_ms > 0).then(|| format!("for {least}{}", span(span_ms)))
     }
+}
 
-    fn lock_name(&self, lock: LockKey) -> String {
-        match self.locks.get(&lock).copied().flatten() {
-            Some(name) => format!("lock {name:?}"),
-            None => format!("lock #{}", lock.get()),
-        }
-    }
+/// " (at src/main.rs:7, for 1.2 s)", as far as it is known.
+fn note(origin: Origin, word: &str, lasts: Option<String>) -> String {
+    let site = origin.site.map(|site| format!("{word} {}:{}", site.file(), site.line()));
+    let parts: Vec<String> = [site, lasts].into_iter().flatten().collect();
+    if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }
 }

@@ -23,7 +23,8 @@ impl Graph {
         }
         if mode == Mode::Exclusive && self.workers[worker].sequential && self.find_hold(worker, lock).is_some_and(|hold| self.reads(hold)) {
             self.finish(effects);
-            return Acquired::Deadlock(vec![Step { worker: request.worker, on: On::Lock { lock: request.lock, mode, wait: None } }]);
+            let on = On::Lock { lock: request.lock, mode, wait: None, origin: request.origin };
+            return Acquired::Deadlock(vec![Step { worker: request.worker, on }]);
         }
         let entry = &self.workers[worker];
         let deadline = entry.deadline.min(request.deadline.unwrap_or(NEVER));

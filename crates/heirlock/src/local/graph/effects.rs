@@ -90,6 +90,8 @@ pub enum On {
         mode: Mode,
         /// The wait; none if it never came to be (a reader that asks to write).
         wait: Option<WaitKey>,
+        /// Where it waits, and since when.
+        origin: Origin,
     },
     /// The next worker, its fork.
     Fork,

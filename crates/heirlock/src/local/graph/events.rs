@@ -163,6 +163,11 @@ impl Graph {
         }
     }
 
+    /// Since when a hold stands, at the latest.
+    pub fn note_since(&mut self, worker: WorkerKey, lock: LockKey, at: u64) {
+        self.note_origin(worker, lock, Origin { site: None, at });
+    }
+
     /// Holds of the lock of which it is not known since when they stand do so from now on at the latest.
     pub(super) fn stamp(&mut self, lock: u32, now: u64) {
         let mut hold = self.locks[lock].holds;
@@ -263,7 +268,7 @@ impl Graph {
         if from == to {
             return true;
         }
-        let (mode, depth) = (self.holds[hold].mode, self.holds[hold].depth);
+        let (mode, depth, origin) = (self.holds[hold].mode, self.holds[hold].depth, self.holds[hold].origin);
         if let Some(other) = self.find_hold(to, lock)
             && self.holds[other].depth.checked_add(depth).is_none()
         {
@@ -274,7 +279,8 @@ impl Graph {
         }
         self.drop_hold(hold);
         self.settle();
-        self.add_hold(to, lock, mode, depth);
+        let hold = self.add_hold(to, lock, mode, depth);
+        self.found(hold, origin);
         self.holds_more(to);
         self.finish(effects);
         true

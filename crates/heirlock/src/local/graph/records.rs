@@ -68,6 +68,18 @@ pub enum Kind {
     Condition,
 }
 
+impl Kind {
+    /// As operators see it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Mutex => "mutex",
+            Kind::RLock => "rlock",
+            Kind::RwLock => "rwlock",
+            Kind::Condition => "condition",
+        }
+    }
+}
+
 /// How a lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {

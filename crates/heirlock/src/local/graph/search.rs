@@ -219,7 +219,7 @@ impl Graph {
                 } else {
                     let wait = &self.waits[hop.wait];
                     let key = WaitKey(self.waits.id(hop.wait));
-                    On::Lock { lock: LockKey(self.locks.id(wait.lock)), mode: wait.mode, wait: Some(key) }
+                    On::Lock { lock: LockKey(self.locks.id(wait.lock)), mode: wait.mode, wait: Some(key), origin: wait.origin }
                 };
                 Step { worker: WorkerKey(self.workers.id(hop.worker)), on }
             })

@@ -2,7 +2,7 @@
 
 use super::Graph;
 use super::effects::Cycle;
-use super::records::{LockKey, Mode, OF_LOCK, OF_WORKER, Origin, State, WaitKey, WorkerKey};
+use super::records::{LockKey, LockSpec, Mode, OF_LOCK, OF_WORKER, Origin, State, WaitKey, WorkerKey};
 use super::search::Ways;
 use super::slab::NIL;
 use super::urgency::{NEVER, Urgency};
@@ -74,6 +74,11 @@ impl Graph {
     /// The effective deadline: for ordering only.
     pub fn effective_deadline(&self, worker: WorkerKey) -> Option<u64> {
         self.workers.slot(worker.0).map(|slot| self.workers[slot].effective.deadline).filter(|deadline| *deadline != NEVER)
+    }
+
+    /// What a lock is.
+    pub fn spec(&self, lock: LockKey) -> Option<LockSpec> {
+        self.locks.slot(lock.0).map(|slot| self.locks[slot].spec)
     }
 
     /// A holder of a lock: the one, if it is exclusive.
