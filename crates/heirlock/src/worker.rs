@@ -1,6 +1,6 @@
 //! Workers: who acquires.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
@@ -297,8 +297,10 @@ impl Worker {
     }
 
     /// The id of that worker.
+    #[inline]
     pub(crate) fn current_id() -> Option<WorkerId> {
-        CURRENT.with_borrow(|stack| stack.last().map(Worker::id))
+        let id = CURRENT_ID.get();
+        (id != 0).then_some(WorkerId(id))
     }
 }
 
@@ -344,6 +346,8 @@ impl PartialEq for Worker {
 impl Eq for Worker {}
 
 thread_local! {
+    /// The id of the innermost of them, or 0: all that most acquires need to know, without a borrow.
+    static CURRENT_ID: Cell<u64> = const { Cell::new(0) };
     /// The workers being polled on this thread, innermost last.
     static CURRENT: RefCell<Vec<Worker>> = const { RefCell::new(Vec::new()) };
 }
@@ -366,13 +370,16 @@ impl Entered {
         *polled_by = Some((here, depth));
         drop(polled_by);
         CURRENT.with_borrow_mut(|stack| stack.push(worker.clone()));
+        CURRENT_ID.set(worker.0.id.0);
         Entered
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        let Some(worker) = CURRENT.with_borrow_mut(Vec::pop) else { return };
+        let (worker, outer) = CURRENT.with_borrow_mut(|stack| (stack.pop(), stack.last().map_or(0, |worker| worker.0.id.0)));
+        CURRENT_ID.set(outer);
+        let Some(worker) = worker else { return };
         let mut polled_by = lock(&worker.0.polled_by);
         *polled_by = match *polled_by {
             Some((thread, depth)) if depth > 1 => Some((thread, depth - 1)),

@@ -183,6 +183,7 @@ impl<'a, L: Lockable + ?Sized> Acquire<'a, L> {
 impl<'a, L: Lockable + ?Sized> Future for Acquire<'a, L> {
     type Output = Result<L::Guard<'a>>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let lock = self.lock;
         self.wait.poll(lock.raw(), cx).map_ok(|held| lock.guard(held))
@@ -190,6 +191,7 @@ impl<'a, L: Lockable + ?Sized> Future for Acquire<'a, L> {
 }
 
 impl<L: Lockable + ?Sized> Drop for Acquire<'_, L> {
+    #[inline]
     fn drop(&mut self) {
         self.wait.cancel(self.lock.raw());
     }

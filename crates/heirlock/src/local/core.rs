@@ -50,8 +50,9 @@ pub(super) struct Core {
     /// Grants that nobody has taken for too long, by lock: whoever comes next may take them over.
     stalled: IdMap<LockKey, WaitKey>,
     stall_time: Duration,
-    /// Workers that may have nothing left in the graph.
+    /// Workers that may have nothing left in the graph; and such of which some are kept a while.
     leaving: Vec<WorkerKey>,
+    lingering: Vec<WorkerKey>,
     trust_tasks: bool,
     suspects: Suspects,
     /// The deadlocks found last, each worker on them in words.
@@ -72,6 +73,8 @@ struct Waiter {
     /// Where it is among the deadlines.
     place: u32,
     granted: bool,
+    /// Whether it may take its grant without the mutex.
+    offered: bool,
     /// When the watch first saw it granted and not taken.
     untaken: Option<Moment>,
 }
@@ -108,6 +111,7 @@ impl Core {
             stalled: IdMap::default(),
             stall_time,
             leaving: Vec::new(),
+            lingering: Vec::new(),
             trust_tasks,
             suspects: Suspects::default(),
             deadlocks: VecDeque::new(),
@@ -164,7 +168,14 @@ impl Core {
 
     /// The worker may have nothing left here; that is looked at when the event is over.
     pub(super) fn leaves(&mut self, worker: WorkerKey) {
-        self.leaving.push(worker);
+        match self.parties.get(&worker) {
+            // Likely to be back soon, and nobody else's.
+            Some(Owner::Task(_) | Owner::Thread(_)) if self.lingering.len() < LINGERING => self.lingering.push(worker),
+            _ => self.leaving.push(worker),
+        }
+        if self.lingering.len() >= LINGERING {
+            self.leaving.append(&mut self.lingering);
+        }
     }
 
     pub(super) fn name_lock(&mut self, lock: LockKey, name: Option<&'static str>) {
@@ -196,7 +207,8 @@ impl Core {
             self.undue(other);
             self.replaced.extend(self.waiters.remove(&other).map(|waiter| (other, waiter)));
         }
-        let waiter = Waiter { worker: request.worker, waker: Some(waker), expires, place: 0, granted: false, untaken: None };
+        let waiter =
+            Waiter { worker: request.worker, waker: Some(waker), expires, place: 0, granted: false, offered: false, untaken: None };
         self.waiters.insert(wait, waiter);
         self.watch_holds(request.lock);
         if let Some(moment) = expires {
@@ -248,11 +260,39 @@ impl Core {
         }
         // The wait has left the queue, whichever of both it was.
         self.undue(wait);
-        let waiter = self.waiters.remove(&wait);
-        // Who was notified by a condition may hold nothing.
-        self.leaving.extend(waiter.as_ref().map(|waiter| waiter.worker));
-        *waker = waiter.and_then(|waiter| waiter.waker);
+        if let Some(waiter) = self.waiters.remove(&wait) {
+            // Who was notified by a condition may hold nothing.
+            self.leaves(waiter.worker);
+            *waker = waiter.waker;
+        }
         Fate::Granted
+    }
+
+    /// The lock's grant, if there is an untaken one, may from now on be taken without the mutex: whether that is so. Not if anything else would have
+    /// to be done then: other waits of the worker would lose their places, or it has not yet been told how they ended.
+    pub(super) fn offer(&mut self, lock: LockKey) -> bool {
+        if !self.ended.is_empty() || self.tracks() {
+            return false;
+        }
+        let Some((wait, true)) = self.graph.untaken(lock) else { return false };
+        let Some(waiter) = self.waiters.get_mut(&wait) else { return false };
+        waiter.offered = true;
+        true
+    }
+
+    /// An event on the lock begins. If its grant was offered it either still is, or was taken.
+    pub(super) fn note_offer(&mut self, lock: LockKey, still: bool) {
+        let Some((wait, _)) = self.graph.untaken(lock) else { return };
+        let Some(waiter) = self.waiters.get_mut(&wait) else { return };
+        if !std::mem::take(&mut waiter.offered) || still {
+            return;
+        }
+        self.undue(wait);
+        self.waiters.remove(&wait);
+        if !self.stalled.is_empty() {
+            self.stalled.remove(&lock);
+        }
+        self.graph.take(wait, &mut self.effects);
     }
 
     /// The future is dropped. The waker comes out, to be dropped elsewhere.
@@ -260,16 +300,33 @@ impl Core {
         self.undue(wait);
         let Some(waiter) = self.waiters.remove(&wait) else {
             let (worker, _) = self.ended.remove(&wait)?;
-            self.leaving.push(worker);
+            self.leaves(worker);
             return None;
         };
         self.graph.cancel(wait, &mut self.effects);
-        self.leaving.push(waiter.worker);
+        self.leaves(waiter.worker);
         waiter.waker
     }
 
     /// The end of every event: whom it concerns is told, and whoever has nothing left here goes.
+    #[inline]
     pub(super) fn settle(&mut self, clock: &dyn Clock, wakes: &mut Wakes) {
+        // Most events grant one wait, or do nothing to others.
+        if let [wait] = self.effects.granted[..]
+            && self.tracking.is_none()
+        {
+            self.effects.granted.clear();
+            self.tell(wait, Fate::Granted, wakes);
+        }
+        if !self.effects.is_empty() {
+            self.settle_effects(clock, wakes);
+        }
+        if !self.leaving.is_empty() {
+            self.let_leave(wakes);
+        }
+    }
+
+    fn settle_effects(&mut self, clock: &dyn Clock, wakes: &mut Wakes) {
         let mut effects = std::mem::take(&mut self.effects);
         for wait in effects.granted.drain(..) {
             if let Some(view) = self.tracking.as_ref().and_then(|_| self.graph.wait(wait)) {
@@ -308,9 +365,16 @@ impl Core {
                 wakes.tell_change(worker);
             }
         }
+        effects.clear();
+        self.effects = effects;
+    }
+
+    /// Whoever has nothing left here goes.
+    fn let_leave(&mut self, wakes: &mut Wakes) {
         while let Some(worker) = self.leaving.pop() {
             if self.graph.is_idle(worker) {
-                self.graph.remove_worker(worker, &mut effects);
+                // Nothing comes of that.
+                self.graph.remove_worker(worker, &mut self.effects);
                 if let Some(owner) = self.parties.remove(&worker) {
                     self.by_number.remove(&owner.number());
                     self.leaving.extend(owner.parent().and_then(|parent| self.worker(parent.id().get())));
@@ -318,8 +382,7 @@ impl Core {
                 }
             }
         }
-        effects.clear();
-        self.effects = effects;
+        self.effects.clear();
     }
 
     fn tell(&mut self, wait: WaitKey, fate: Fate, wakes: &mut Wakes) {
@@ -327,7 +390,7 @@ impl Core {
         if !matches!(fate, Fate::Granted) {
             let Some(waiter) = self.waiters.remove(&wait).or_else(|| self.replaced.remove(&wait)) else { return };
             wakes.push(waiter.waker);
-            self.leaving.push(waiter.worker);
+            self.leaves(waiter.worker);
             self.ended.insert(wait, (waiter.worker, fate));
         } else if let Some(waiter) = self.waiters.get_mut(&wait) {
             waiter.granted = true;
@@ -340,12 +403,17 @@ impl Core {
     }
 
     /// How many records of what comes and goes there are.
-    pub(super) fn records(&self) -> [usize; 7] {
+    pub(super) fn records(&mut self, wakes: &mut Wakes) -> [usize; 7] {
+        self.leaving.append(&mut self.lingering);
+        self.let_leave(wakes);
         let counts = self.graph.counts();
         let Core { parties, by_number, waiters, ended, deadlines, .. } = self;
         [parties.len(), by_number.len(), waiters.len() + ended.len(), deadlines.len(), counts.workers, counts.waits, counts.holds]
     }
 }
+
+/// How many tasks and threads are kept that may have nothing left in the graph.
+const LINGERING: usize = 64;
 
 /// A deadline is at another place.
 fn moved(waiters: &mut Slots<WaitKey, Waiter>, slot: u32, place: u32) {

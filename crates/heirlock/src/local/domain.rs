@@ -100,7 +100,7 @@ impl Domain {
     /// For tests: how many records of holds, waits and who has them there are. None is left where nobody holds or waits.
     #[doc(hidden)]
     pub fn records(&self) -> [usize; 7] {
-        lock(&self.0.core).records()
+        self.waking(Core::records)
     }
 
     pub(super) fn order(&self) -> Order {

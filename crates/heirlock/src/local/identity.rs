@@ -97,19 +97,26 @@ impl fmt::Display for Owner {
 }
 
 /// The number of [`Owner::of_poll`], without touching any count of references: the fast path's whole identity.
+#[inline]
 pub(super) fn number_of_poll() -> u64 {
     Worker::current_id().map_or_else(|| task_number().unwrap_or(ANONYMOUS), crate::WorkerId::get)
 }
 
 /// The number of [`Owner::of_call`], as cheaply.
 pub(super) fn number_of_call() -> u64 {
-    if in_runtime() {
-        return number_of_poll();
+    // In this order: asking for a runtime costs the most.
+    if let Some(id) = Worker::current_id() {
+        return id.get();
     }
-    Worker::current_id().map_or_else(|| THREAD | THREAD_NUMBER.with(|number| *number), crate::WorkerId::get)
+    match task_number() {
+        Some(number) => number,
+        None if in_runtime() => ANONYMOUS,
+        None => THREAD | THREAD_NUMBER.with(|number| *number),
+    }
 }
 
 /// Whether it is one line of work: an explicit worker, or a thread that does not run tasks.
+#[inline]
 pub(super) fn is_one_line(number: u64) -> bool {
     matches!(number & KIND, 0 | THREAD)
 }

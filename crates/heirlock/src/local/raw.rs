@@ -25,6 +25,7 @@ use crate::clock::Moment;
 /// | 0 | 0 | 0 | free |
 /// | levels beyond the first | owner | 0 | held; the graph does not know |
 /// | 0 | owner | 1 | held or granted; the graph knows by whom, how many levels deep, and who waits |
+/// | bit 63 only | owner | 1 | granted, and the owner may take it without the mutex |
 /// | 0 | 0 | 1 | free, in a domain that tracks its holds: the graph is told of each |
 ///
 /// The owner's number is of `identity.rs`. Without bit 0 anybody changes the word by compare-and-swap: a locker from free to held, the holder by a
@@ -34,6 +35,10 @@ use crate::clock::Moment;
 /// holder's compare-and-swap to free, and fails, and the contender looks again; or it comes before, the holder's fails, and the holder must
 /// pass through the mutex after the contender has queued. The same holds between a contender and a holder that enters again: either the level is
 /// in the word that the contender tells the graph, or the holder must tell it itself.
+///
+/// A grant is mostly taken without the mutex: whoever was granted a lock that is offered clears bit 63. The graph learns of that by the next event
+/// on the lock, which begins by clearing the bit itself. Of the two one fails: either the grant was taken, and the event tells the graph so, or it
+/// can no longer be taken while the event runs, which may give it to another. Only what would change nothing else in the graph is offered.
 pub struct Raw {
     word: AtomicU64,
     /// The lock's key in its domain's graph, 0 before it has one. Written under the domain's mutex.
@@ -58,6 +63,7 @@ struct Setup {
 
 const FREE: u64 = 0;
 const CONTENDED: u64 = 1;
+const OFFERED: u64 = 1 << 63;
 const DEPTH: u32 = BITS + 1;
 const LEVEL: u64 = 1 << DEPTH;
 
@@ -157,10 +163,29 @@ impl Raw {
         owner_in(self.word.load(Ordering::Acquire)) != 0
     }
 
-    /// Takes the lock if it is free.
+    /// Takes the lock if it is free; the word that this made of it.
     #[inline]
-    pub(super) fn take_free(&self, owner: u64, site: Site) -> bool {
-        self.take_levels(owner, 1, site)
+    pub(super) fn take_free(&self, owner: u64, site: Site) -> Option<u64> {
+        let held = owner << 1;
+        let taken = self.word.compare_exchange(FREE, held, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        if taken {
+            self.note_site(site);
+        }
+        taken.then_some(held)
+    }
+
+    /// Takes what the owner was granted, if it is offered. For the future of that grant.
+    pub(super) fn take_offered(&self, owner: u64, site: Site) -> bool {
+        let taken = owner << 1 | CONTENDED;
+        if self.word.load(Ordering::Relaxed) != taken | OFFERED {
+            return false;
+        }
+        // An event may have begun since, or have given the lock to another: then this fails, and the long way tells.
+        let is_taken = self.word.compare_exchange(taken | OFFERED, taken, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        if is_taken {
+            self.note_site(site);
+        }
+        is_taken
     }
 
     /// Takes the lock so many levels deep, if it is free and the word has room for them.
@@ -181,23 +206,23 @@ impl Raw {
     }
 
     /// Enters again, if the owner holds the lock and the graph does not know of it.
-    pub(super) fn enter_again(&self, owner: u64) -> bool {
+    pub(super) fn enter_again(&self, owner: u64) -> Option<u64> {
         let mut word = self.word.load(Ordering::Relaxed);
         // Guards of one owner may be on several threads: what fails because of another level is tried again.
         while owner_in(word) == owner && word & CONTENDED == 0 {
-            let Some(deeper) = word.checked_add(LEVEL) else { return false };
+            let deeper = word.checked_add(LEVEL)?;
             match self.word.compare_exchange_weak(word, deeper, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => return true,
+                Ok(_) => return Some(deeper),
                 Err(now) => word = now,
             }
         }
-        false
+        None
     }
 
     /// One more level for the holder, whoever that is. For whoever has a guard.
     pub(super) fn again(&self) -> crate::Result<Held> {
-        if self.enter_again(owner_in(self.word.load(Ordering::Relaxed))) {
-            return Ok(Held::here(self));
+        if let Some(word) = self.enter_again(owner_in(self.word.load(Ordering::Relaxed))) {
+            return Ok(Held::with_word(self, word));
         }
         let entered = self.domain().event(|core| {
             let key = self.tell_holder(core);
@@ -213,14 +238,24 @@ impl Raw {
         if !self.poison.is_off() && held.is_dropped_by_a_panic() {
             self.left(false);
         }
+        // Mostly the word is still what it became when the guard was made. Reading it first would wait for the processor to finish the last
+        // change of it, which in a short hold is that one.
+        if let Some(word) = held.word() {
+            let less = without(word, levels);
+            if less == FREE {
+                self.site.store(ptr::null_mut(), Ordering::Relaxed);
+            }
+            if self.word.compare_exchange(word, less, Ordering::Release, Ordering::Relaxed).is_ok() {
+                return;
+            }
+        }
         self.let_go(levels);
     }
 
-    #[inline]
     fn let_go(&self, levels: u32) {
         let mut word = self.word.load(Ordering::Relaxed);
         while word & CONTENDED == 0 {
-            let less = u64::from(levels).checked_mul(LEVEL).and_then(|less| word.checked_sub(less)).unwrap_or(FREE);
+            let less = without(word, levels);
             if less == FREE {
                 self.site.store(ptr::null_mut(), Ordering::Relaxed);
             }
@@ -237,7 +272,7 @@ impl Raw {
     fn hand_over(&self, levels: u32) {
         let domain = self.domain();
         domain.event(|core| {
-            let key = self.key(core);
+            let key = self.begin(core);
             core.note_time(key, domain.clock());
             if let Some(holder) = core.graph.holder(key) {
                 let released = core.release(holder, key, levels);
@@ -286,7 +321,7 @@ impl Raw {
             }
         }
         self.domain().event(|core| {
-            let key = self.key(core);
+            let key = self.begin(core);
             if let Some(holder) = core.graph.holder(key) {
                 let heir = core.enlist(&Owner::Worker(to.clone()));
                 core.graph.transfer(key, holder, heir, &mut core.effects);
@@ -300,6 +335,9 @@ impl Raw {
     /// Takes the lock or what the owner was granted of it, or queues with a waker, which must be there unless the time is over.
     pub(super) fn enter(&self, core: &mut Core, ask: &Ask<'_>, waker: &mut Option<Waker>) -> Entered {
         let number = ask.owner.number();
+        if self.word.load(Ordering::Relaxed) & CONTENDED != 0 {
+            self.begin(core);
+        }
         let again = loop {
             let word = self.word.load(Ordering::Relaxed);
             let again = self.is_reentrant() && owner_in(word) == number && number != ANONYMOUS;
@@ -360,7 +398,7 @@ impl Raw {
         loop {
             let word = self.word.load(Ordering::Relaxed);
             if word & CONTENDED != 0 || self.tell_graph(core, word) {
-                return self.key(core);
+                return self.begin(core);
             }
         }
     }
@@ -375,21 +413,32 @@ impl Raw {
 
     /// What has become of a wait.
     pub(super) fn look(&self, core: &mut Core, wait: WaitKey, waker: &mut Option<Waker>) -> Fate {
-        let key = self.key(core);
+        let key = self.begin(core);
         let fate = core.look(wait, key, waker);
-        if matches!(fate, Fate::Queued) && core.take_over(key) {
-            self.follow(core, key);
+        if matches!(fate, Fate::Queued) {
+            core.take_over(key);
         }
+        self.follow(core, key);
         fate
     }
 
     /// The future of a wait is dropped; its waker, to be dropped when the mutex has been released.
     pub(super) fn cancel(&self, core: &mut Core, wait: WaitKey) -> Option<Waker> {
-        let key = self.key(core);
+        let key = self.begin(core);
         core.note_time(key, self.domain().clock());
         let waker = core.cancel(wait);
         self.follow(core, key);
         waker
+    }
+
+    /// An event on the lock begins, which ends with [`follow`](Raw::follow): from here to there nobody takes a grant without the mutex, and the
+    /// graph knows whether somebody has.
+    fn begin(&self, core: &mut Core) -> LockKey {
+        let key = self.key(core);
+        // Nobody else sets the bit. Of the future that takes the grant and this one clears it.
+        let offered = self.word.load(Ordering::Relaxed) & OFFERED != 0 && self.word.fetch_and(!OFFERED, Ordering::AcqRel) & OFFERED != 0;
+        core.note_offer(key, offered);
+        key
     }
 
     /// The lock's key, made when it is first needed.
@@ -409,7 +458,7 @@ impl Raw {
 
     /// The word becomes what the graph says, so that the lock passes from hand to hand without having been free. Only while bit 0 is set, when
     /// nobody else writes it: a wait that ended long ago may be dropped while somebody holds the lock whom the graph does not know.
-    fn follow(&self, core: &Core, key: LockKey) {
+    fn follow(&self, core: &mut Core, key: LockKey) {
         if self.is_condition() {
             let awaited = core.graph.waiting(key) > 0;
             return self.word.store(if awaited { CONTENDED | whole::AWAITED } else { CONTENDED }, Ordering::Release);
@@ -419,6 +468,7 @@ impl Raw {
         }
         let owner = core.graph.holder(key).and_then(|holder| core.number_of(holder));
         let word = match owner {
+            Some(owner) if self.setup.kind == Kind::Mutex && owner != ANONYMOUS && core.offer(key) => owner << 1 | CONTENDED | OFFERED,
             Some(owner) => owner << 1 | CONTENDED,
             None if core.tracks() => CONTENDED,
             None => FREE,
@@ -433,6 +483,12 @@ impl Raw {
             self.domain().event(|core| core.forget_lock(LockKey::from_number(number)));
         }
     }
+}
+
+/// What an uncontended word becomes when so many levels are given up.
+#[inline]
+fn without(word: u64, levels: u32) -> u64 {
+    u64::from(levels).checked_mul(LEVEL).and_then(|less| word.checked_sub(less)).unwrap_or(FREE)
 }
 
 /// A limit that is one.

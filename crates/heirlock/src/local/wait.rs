@@ -22,6 +22,8 @@ pub(super) struct Options {
 /// Shows that a lock has just been acquired, for who makes its guard. Made here only.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
+    /// What the lock's word became, or 0 if the graph knows of the hold.
+    word: u64,
     /// Whether the thread was panicking already: what becomes of such a guard says nothing of the value. Only looked at where poison matters.
     unwinding: bool,
 }
@@ -29,7 +31,17 @@ pub struct Held {
 impl Held {
     #[inline]
     pub(super) fn here(raw: &Raw) -> Held {
-        Held { unwinding: !raw.poison.is_off() && std::thread::panicking() }
+        Held::with_word(raw, 0)
+    }
+
+    #[inline]
+    pub(super) fn with_word(raw: &Raw, word: u64) -> Held {
+        Held { word, unwinding: !raw.poison.is_off() && std::thread::panicking() }
+    }
+
+    #[inline]
+    pub(super) fn word(self) -> Option<u64> {
+        (self.word != 0).then_some(self.word)
     }
 
     pub(super) fn is_dropped_by_a_panic(self) -> bool {
@@ -90,14 +102,16 @@ impl Wait {
     pub(super) fn poll(&mut self, raw: &Raw, cx: &mut Context<'_>) -> Poll<Result<Held>> {
         if matches!(self.state, State::Unpolled) {
             let number = if self.blocking { number_of_call() } else { number_of_poll() };
-            if take_at_once(raw, number, self.site) {
+            if let Some(word) = take_at_once(raw, number, self.site) {
                 self.state = State::Done;
-                return Poll::Ready(held(raw, self.options.even_poisoned, 1));
+                return Poll::Ready(held(raw, word, self.options.even_poisoned, 1));
             }
         }
         self.poll_contended(raw, cx)
     }
 
+    #[cold]
+    #[inline(never)]
     fn poll_contended(&mut self, raw: &Raw, cx: &mut Context<'_>) -> Poll<Result<Held>> {
         match std::mem::replace(&mut self.state, State::Done) {
             State::Unpolled => {
@@ -106,9 +120,12 @@ impl Wait {
             }
             State::Bound(bound) => {
                 if raw.take_levels(bound.owner.number(), bound.depth, self.site) {
-                    return Poll::Ready(held(raw, self.options.even_poisoned, bound.depth));
+                    return Poll::Ready(held(raw, 0, self.options.even_poisoned, bound.depth));
                 }
                 self.enter(raw, cx, bound, None)
+            }
+            State::Queued(_, bound) if raw.take_offered(bound.owner.number(), self.site) => {
+                Poll::Ready(held(raw, 0, self.options.even_poisoned, 1))
             }
             State::Queued(wait, bound) => match look(raw, wait, cx) {
                 Fate::Queued => {
@@ -117,7 +134,7 @@ impl Wait {
                 }
                 Fate::Granted => {
                     raw.note_site(self.site);
-                    Poll::Ready(held(raw, self.options.even_poisoned, bound.depth))
+                    Poll::Ready(held(raw, 0, self.options.even_poisoned, bound.depth))
                 }
                 Fate::TimedOut => Poll::Ready(Err(timed_out(raw))),
                 Fate::Dismissed => Poll::Ready(Err(dismissed(raw))),
@@ -149,7 +166,7 @@ impl Wait {
         let mut waker = Some(cx.waker().clone());
         let entered = raw.domain().event(|core| raw.enter(core, &ask, &mut waker));
         match entered {
-            Entered::Held => Poll::Ready(held(raw, self.options.even_poisoned, bound.depth)),
+            Entered::Held => Poll::Ready(held(raw, 0, self.options.even_poisoned, bound.depth)),
             Entered::TimedOut => Poll::Ready(Err(timed_out(raw))),
             Entered::Deadlock(cycle) => Poll::Ready(Err(Error::new(Kind::Deadlock, cycle))),
             Entered::NeedsWorker => Poll::Ready(Err(needs_worker(raw))),
@@ -183,12 +200,21 @@ impl Wait {
     }
 
     /// Waits on this thread.
+    #[inline]
     pub(super) fn block(&mut self, raw: &Raw) -> Result<Held> {
         self.blocking = true;
-        if matches!(self.state, State::Unpolled) && take_at_once(raw, number_of_call(), self.site) {
+        if matches!(self.state, State::Unpolled)
+            && let Some(word) = take_at_once(raw, number_of_call(), self.site)
+        {
             self.state = State::Done;
-            return held(raw, self.options.even_poisoned, 1);
+            return held(raw, word, self.options.even_poisoned, 1);
         }
+        self.block_contended(raw)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn block_contended(&mut self, raw: &Raw) -> Result<Held> {
         if in_runtime() {
             return Err(Error::new(
                 Kind::WouldBlock,
@@ -236,11 +262,11 @@ impl Bound {
 
 /// For who has just got the lock: what it has, unless an earlier holder poisoned it.
 #[inline]
-fn held(raw: &Raw, even_poisoned: bool, levels: u32) -> Result<Held> {
+fn held(raw: &Raw, word: u64, even_poisoned: bool, levels: u32) -> Result<Held> {
     if !raw.poison.is_off() {
         raw.admit(even_poisoned, levels)?;
     }
-    Ok(Held::here(raw))
+    Ok(Held::with_word(raw, word))
 }
 
 /// Poisons the lock unless the holder's work is finished before this is dropped.
@@ -270,8 +296,8 @@ fn look(raw: &Raw, wait: WaitKey, cx: &mut Context<'_>) -> Fate {
 /// Acquires without waiting, or not at all.
 #[inline]
 pub(super) fn attempt(raw: &Raw, site: Site) -> Result<Held> {
-    if take_at_once(raw, number_of_poll(), site) {
-        return held(raw, false, 1);
+    if let Some(word) = take_at_once(raw, number_of_poll(), site) {
+        return held(raw, word, false, 1);
     }
     attempt_contended(raw, site)
 }
@@ -280,7 +306,7 @@ fn attempt_contended(raw: &Raw, site: Site) -> Result<Held> {
     let owner = Owner::of_poll();
     let ask = Ask { owner: &owner, priority: None, deadline: None, expires: None, over: true, arrival: None, depth: 1, site, at: NEVER };
     match raw.domain().event(|core| raw.enter(core, &ask, &mut None)) {
-        Entered::Held => held(raw, false, 1),
+        Entered::Held => held(raw, 0, false, 1),
         Entered::NeedsWorker => Err(needs_worker(raw)),
         Entered::Overflow => Err(overflow(raw.label())),
         _ => Err(Error::new(Kind::WouldBlock, format!("{} is held", raw.label()))),
@@ -289,8 +315,12 @@ fn attempt_contended(raw: &Raw, site: Site) -> Result<Held> {
 
 /// Takes the lock if it is free, or enters again who may.
 #[inline]
-fn take_at_once(raw: &Raw, number: u64, site: Site) -> bool {
-    raw.take_free(number, site) || raw.is_reentrant() && is_one_line(number) && raw.enter_again(number)
+fn take_at_once(raw: &Raw, number: u64, site: Site) -> Option<u64> {
+    let taken = raw.take_free(number, site);
+    if taken.is_none() && raw.is_reentrant() && is_one_line(number) {
+        return raw.enter_again(number);
+    }
+    taken
 }
 
 fn needs_worker(raw: &Raw) -> Error {
@@ -314,5 +344,9 @@ fn dismissed(raw: &Raw) -> Error {
 }
 
 fn timed_out(raw: &Raw) -> Error {
-    Error::new(Kind::Timeout, format!("{} was not free in time", raw.label()))
+    match raw.name() {
+        // Where many waits time out, text that is made anew each time would be most of what they cost.
+        None => Error::new(Kind::Timeout, "the lock was not free in time"),
+        Some(_) => Error::new(Kind::Timeout, format!("{} was not free in time", raw.label())),
+    }
 }

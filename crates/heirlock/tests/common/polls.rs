@@ -95,3 +95,13 @@ pub(crate) fn in_tasks<F: Future<Output = ()> + Send + 'static>(test: impl Fn() 
     let two = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     two.block_on(async { tokio::spawn(test()).await.unwrap() });
 }
+
+/// A text that has these parts, in this order: places and times apart, which change as files do.
+#[track_caller]
+pub(crate) fn assert_says(text: &str, parts: &[&str]) {
+    let mut rest = text;
+    for part in parts {
+        let Some(at) = rest.find(part) else { panic!("{part:?} is missing, or not in its place, in {text:?}") };
+        rest = &rest[at + part.len()..];
+    }
+}

@@ -43,7 +43,14 @@ impl Wakes {
 impl Drop for Wakes {
     /// Here rather than in a method, so that the rest is woken although one of them panics. An executor hears of priorities before it hears of
     /// what is ready.
+    #[inline]
     fn drop(&mut self) {
+        if self.changed.is_empty() && self.more.is_empty() {
+            if let Some(waker) = self.first.take() {
+                waker.wake();
+            }
+            return;
+        }
         while let Some(worker) = self.changed.pop() {
             let mut rest = std::mem::take(self);
             worker.tell_change();

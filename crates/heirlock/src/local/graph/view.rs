@@ -101,6 +101,13 @@ impl Graph {
         both.is_some_and(|(worker, lock)| self.find_untaken(worker, lock).is_some())
     }
 
+    /// A grant of the lock that was not taken, and whether its worker waits for nothing, so that taking it changes nothing else.
+    #[inline]
+    pub fn untaken(&self, lock: LockKey) -> Option<(WaitKey, bool)> {
+        let wait = self.locks[self.locks.slot(lock.0)?].untaken;
+        (wait != NIL).then(|| (WaitKey(self.waits.id(wait)), self.workers[self.waits[wait].worker].pending == 0))
+    }
+
     /// The holders of a lock, in no order.
     pub fn holders(&self, lock: LockKey) -> Vec<Holding> {
         let head = self.locks.slot(lock.0).map_or(NIL, |slot| self.locks[slot].holds);

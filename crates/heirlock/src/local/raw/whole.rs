@@ -25,7 +25,7 @@ impl Raw {
             return word >> DEPTH == u64::from(levels) - 1;
         }
         self.domain().event(|core| {
-            let key = self.key(core);
+            let key = self.begin(core);
             core.graph.holders(key).first().is_some_and(|holding| holding.depth == levels)
         })
     }
@@ -49,7 +49,7 @@ impl Raw {
         }
         let domain = self.domain();
         domain.event(|core| {
-            let key = self.key(core);
+            let key = self.begin(core);
             let Some(holding) = core.graph.holders(key).first().copied().filter(|holding| holding.depth == levels) else { return false };
             core.note_time(key, domain.clock());
             core.graph.release_all(holding.worker, key, &mut core.effects);
@@ -71,7 +71,7 @@ impl Raw {
         }
         let domain = self.domain();
         domain.event(|core| {
-            let key = self.key(core);
+            let key = self.begin(core);
             let mut notified = 0;
             while notified < most {
                 core.note_time(key, domain.clock());
@@ -96,7 +96,7 @@ impl Raw {
             }
         }
         self.domain().event(|core| {
-            let key = self.key(core);
+            let key = self.begin(core);
             core.graph.dismiss(key, &mut core.effects);
             if let Some(holder) = core.graph.holder(key) {
                 core.graph.release(holder, key, &mut core.effects);
