@@ -105,7 +105,7 @@ pub struct LockSpec {
 impl LockSpec {
     /// A lock of this kind: by priority, without a bypass limit, released by its holders.
     pub fn new(kind: Kind) -> LockSpec {
-        LockSpec { kind, order: Order::Priority, bypass: None, owned: true }
+        LockSpec { kind, order: Order::Priority, bypass: None, owned: !matches!(kind, Kind::Condition) }
     }
 }
 
