@@ -52,7 +52,7 @@ impl Raw {
             let key = self.begin(core);
             let Some(holding) = core.graph.holders(key).first().copied().filter(|holding| holding.depth == levels) else { return false };
             core.note_time(key, domain.clock());
-            core.graph.release_all(holding.worker, key, &mut core.effects);
+            core.release(holding.worker, key, holding.depth);
             self.site.store(ptr::null_mut(), Ordering::Relaxed);
             core.leaves(holding.worker);
             self.follow(core, key);
@@ -99,7 +99,7 @@ impl Raw {
             let key = self.begin(core);
             core.graph.dismiss(key, &mut core.effects);
             if let Some(holder) = core.graph.holder(key) {
-                core.graph.release(holder, key, &mut core.effects);
+                core.release(holder, key, 1);
                 self.site.store(ptr::null_mut(), Ordering::Relaxed);
                 core.leaves(holder);
             }
