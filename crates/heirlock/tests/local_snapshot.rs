@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use common::polls::{Hand, everywhere, once, pause};
 use heirlock::Worker;
 use heirlock::clock::ManualClock;
-use heirlock::local::{Domain, Mutex, RLock};
+use heirlock::local::{Condvar, Domain, Mutex, RLock};
 use heirlock::observe::{Lock, Snapshot};
 
 const fn ms(span: u64) -> Duration {
@@ -336,4 +336,25 @@ fn tracked_locks_are_locks() {
         assert_eq!(domain.records(), [0; 7]);
         assert!(domain.snapshot().inversions.is_empty());
     });
+}
+
+/// Who will notify a condition is unknown: nobody is in the way of who waits, and the snapshot says so.
+#[test]
+fn a_condition_has_an_unknown_releaser() {
+    let (domain, clock) = domain();
+    let (changed, state) = (Condvar::named("changed").in_domain(&domain), Mutex::named("state", ()).in_domain(&domain));
+    let waiter = worker("waiter", 3);
+    let waits = Hand::by(&waiter, async { changed.wait(state.lock().await?).await.map(drop) }).waiting();
+    clock.advance(ms(1200));
+    let snapshot = domain.snapshot();
+    let condition = lock(&snapshot, "changed");
+    assert_eq!((condition.kind, condition.unknown_releaser, condition.holders.len()), ("condition", true, 0));
+    assert_eq!((&*condition.queue[0].party.worker.name, condition.queue[0].waiting_ms), ("waiter", 1200));
+    assert!(snapshot.edges.is_empty() && snapshot.locks.len() == 1, "{snapshot}");
+    assert!(
+        snapshot.to_string().starts_with("changed (condition): not held, 1 waiting, others than its holders may release it"),
+        "{snapshot}"
+    );
+    drop(waits);
+    assert!(domain.snapshot().locks.is_empty());
 }

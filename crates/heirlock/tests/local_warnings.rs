@@ -8,20 +8,20 @@ mod common {
 
 use std::fmt::{Debug, Write};
 use std::panic::Location;
-use std::sync::{Condvar, Mutex as StdMutex, Once};
+use std::sync::{Condvar as StdCondvar, Mutex as StdMutex, Once};
 use std::time::Duration;
 
 use common::polls::{Hand, everywhere, once};
 use heirlock::Worker;
 use heirlock::clock::ManualClock;
-use heirlock::local::{Domain, Mutex};
+use heirlock::local::{Condvar, Domain, Mutex, OnceCell, RLock};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
 /// Everything that was traced, by all tests: the timer's thread traces, too, so there is one subscriber for all threads.
 static SAID: StdMutex<Vec<String>> = StdMutex::new(Vec::new());
-static MORE: Condvar = Condvar::new();
+static MORE: StdCondvar = StdCondvar::new();
 
 struct Listener;
 
@@ -287,5 +287,37 @@ fn orders_are_learned_of_locks_that_are_waited_for() {
     drop(waits);
     guards.0.transfer_to(&holder);
     drop(guards);
+    assert_eq!(domain.records(), [0; 7]);
+}
+
+/// A hold ends also where a condition gives it up, all levels of it, and where a cell has its value. Nobody nests in a condition.
+#[test]
+fn holds_that_conditions_and_cells_end_are_told_of() {
+    listen();
+    let clock = ManualClock::new();
+    let domain = Domain::builder().clock(clock.clone()).warn_after(ms(100)).check_order(true).build();
+    let (state, cell) = (unique("state"), unique("cell"));
+    let (lock, changed) = (RLock::named(state, ()).in_domain(&domain), Condvar::named(unique("changed")).in_domain(&domain));
+    let value = OnceCell::named(cell).in_domain(&domain);
+    let [waiter, maker] = ["waiter", "maker"].map(Worker::new);
+    let mut guard = waiter.scope(|| lock.try_lock().unwrap());
+    guard.merge(waiter.scope(|| lock.try_lock().unwrap()));
+    clock.advance(ms(150));
+    let mut waits = Hand::by(&waiter, changed.wait(guard)).waiting();
+    let lines = said(state);
+    assert!(lines.len() == 1 && lines[0].contains("a lock was held for long") && lines[0].ends_with("held_ms=150"), "{lines:?}");
+    assert!(!lock.is_locked());
+    assert!(changed.notify_one());
+    let guard = waits.ready().unwrap();
+    clock.advance(ms(99));
+    drop(guard);
+    assert_eq!(said(state).len(), 1, "a new hold, and a short one");
+    let mut making = Hand::by(&maker, value.get_or_init(async || clock.advance(ms(170))));
+    making.ready().unwrap();
+    drop(making);
+    let lines = said(cell);
+    assert!(lines.len() == 1 && lines[0].ends_with("held_ms=170"), "{lines:?}");
+    assert!(domain.snapshot().inversions.is_empty());
+    drop(waits);
     assert_eq!(domain.records(), [0; 7]);
 }

@@ -364,7 +364,7 @@ impl Raw {
         let key = self.key(core);
         let worker = core.enlist(ask.owner);
         core.take_over(key);
-        if !ask.over {
+        if !ask.over && !self.is_condition() {
             core.nests(worker, key, Some(ask.site));
         }
         let entered = queue(core, ask, waker, worker, key);
