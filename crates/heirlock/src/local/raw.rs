@@ -366,11 +366,12 @@ impl Raw {
         };
         let key = self.key(core);
         let worker = core.enlist(ask.owner);
-        core.take_over(key);
         if !ask.over {
             core.nests(worker, key, Some(ask.site));
         }
         let entered = queue(core, ask, waker, worker, key);
+        // Only now: it may be the only one who waits, and a grant is taken over only by who does.
+        core.take_over(key);
         if matches!(entered, Entered::Held) && !again {
             self.note_site(ask.site);
             core.began(worker, key);
