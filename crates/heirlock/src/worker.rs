@@ -8,11 +8,11 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::task::{Context, Poll};
-use std::thread::{self, ThreadId};
 use std::time::Instant;
 
 use pin_project_lite::pin_project;
 
+use crate::local::sync::{ThreadId, current_thread, thread_local};
 use crate::local::{effective_priority, rebase};
 use crate::sync::lock;
 
@@ -293,13 +293,13 @@ impl Worker {
 
     /// The worker whose future is being polled on this thread.
     pub fn current() -> Option<Worker> {
-        CURRENT.with_borrow(|stack| stack.last().cloned())
+        CURRENT.with(|stack| stack.borrow().last().cloned())
     }
 
     /// The id of that worker.
     #[inline]
     pub(crate) fn current_id() -> Option<WorkerId> {
-        let id = CURRENT_ID.get();
+        let id = CURRENT_ID.with(Cell::get);
         (id != 0).then_some(WorkerId(id))
     }
 }
@@ -357,7 +357,7 @@ struct Entered;
 
 impl Entered {
     fn new(worker: &Worker) -> Entered {
-        let here = thread::current().id();
+        let here = current_thread().id();
         let mut polled_by = lock(&worker.0.polled_by);
         let depth = match *polled_by {
             None => 1,
@@ -369,16 +369,19 @@ impl Entered {
         };
         *polled_by = Some((here, depth));
         drop(polled_by);
-        CURRENT.with_borrow_mut(|stack| stack.push(worker.clone()));
-        CURRENT_ID.set(worker.0.id.0);
+        CURRENT.with(|stack| stack.borrow_mut().push(worker.clone()));
+        CURRENT_ID.with(|id| id.set(worker.0.id.0));
         Entered
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        let (worker, outer) = CURRENT.with_borrow_mut(|stack| (stack.pop(), stack.last().map_or(0, |worker| worker.0.id.0)));
-        CURRENT_ID.set(outer);
+        let (worker, outer) = CURRENT.with(|stack| {
+            let mut stack = stack.borrow_mut();
+            (stack.pop(), stack.last().map_or(0, |worker| worker.0.id.0))
+        });
+        CURRENT_ID.with(|id| id.set(outer));
         let Some(worker) = worker else { return };
         let mut polled_by = lock(&worker.0.polled_by);
         *polled_by = match *polled_by {
@@ -460,7 +463,7 @@ mod tests {
     #[test]
     fn two_threads_at_once_panic() {
         let (worker, both) = (Worker::new("one line"), Barrier::new(2));
-        thread::scope(|s| {
+        std::thread::scope(|s| {
             s.spawn(|| {
                 worker.scope(|| {
                     both.wait();

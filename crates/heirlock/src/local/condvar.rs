@@ -11,6 +11,7 @@ use super::domain::Domain;
 use super::graph::{Kind, Order};
 use super::guard::{View, Waitable};
 use super::raw::Raw;
+use super::sync::const_fn;
 
 /// How a wait with a timeout or a deadline ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,14 +51,18 @@ pub struct Condvar {
 }
 
 impl Condvar {
-    /// A condition in the global domain, for which nobody waits.
-    pub const fn new() -> Condvar {
-        Condvar { raw: Raw::new(Kind::Condition, None) }
+    const_fn! {
+        /// A condition in the global domain, for which nobody waits.
+        pub const fn new() -> Condvar {
+            Condvar { raw: Raw::new(Kind::Condition, None) }
+        }
     }
 
-    /// The same with a name, by which errors and snapshots call it.
-    pub const fn named(name: &'static str) -> Condvar {
-        Condvar { raw: Raw::new(Kind::Condition, Some(name)) }
+    const_fn! {
+        /// The same with a name, by which errors and snapshots call it.
+        pub const fn named(name: &'static str) -> Condvar {
+            Condvar { raw: Raw::new(Kind::Condition, Some(name)) }
+        }
     }
 
     /// The condition in another domain. The locks with which it is waited for may be in any.

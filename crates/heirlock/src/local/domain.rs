@@ -2,17 +2,18 @@
 
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, Weak};
+use std::sync::{Arc, LazyLock, Mutex as StdMutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use super::core::{Core, Tracking, Wakes};
 use super::graph::{DeadlockPolicy, Graph, Order};
 use super::raw::bypass_limit;
+use super::sync::{Mutex, lock};
 use super::timer;
 use crate::Worker;
 use crate::clock::{BootClock, Clock, Moment};
 use crate::observe::Snapshot;
-use crate::sync::lock;
+use crate::sync::lock as lock_std;
 
 /// Locks with one wait-for graph: chains of inheritance and cycles of waits are seen within it, and end at its edge.
 ///
@@ -42,7 +43,7 @@ pub(super) struct Inner {
 }
 
 /// All domains, for what concerns a worker wherever it is.
-static ALL: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
+static ALL: StdMutex<Vec<Weak<Inner>>> = StdMutex::new(Vec::new());
 
 impl Domain {
     /// A new domain, apart from all others.
@@ -148,8 +149,9 @@ impl Domain {
         result
     }
 
-    /// Ends what has expired; when to come again.
-    pub(super) fn expire(&self) -> Option<Moment> {
+    /// Ends what has expired; when to come again. The timer's, and a model's, which has none.
+    #[doc(hidden)]
+    pub fn expire(&self) -> Option<Moment> {
         self.waking(|core, wakes| core.expire(self.clock().now(), wakes))
     }
 
@@ -183,7 +185,7 @@ pub(crate) fn effective_priority(worker: u64) -> Option<i32> {
 }
 
 fn all() -> Vec<Domain> {
-    lock(&ALL).iter().filter_map(Weak::upgrade).map(Domain).collect()
+    lock_std(&ALL).iter().filter_map(Weak::upgrade).map(Domain).collect()
 }
 
 impl fmt::Debug for Domain {
@@ -321,7 +323,7 @@ impl Builder {
         let tracking = tracks.then(|| Box::new(Tracking::new(warn_after, check_order)));
         let core = Mutex::new(Core::new(Graph::new(policy), trust_tasks, stall_time, tracking));
         let inner = Arc::new(Inner { core, clock, policy, order, bypass, stall_time, tracks, anchor: OnceLock::new() });
-        let mut all = lock(&ALL);
+        let mut all = lock_std(&ALL);
         all.retain(|domain| domain.strong_count() > 0);
         all.push(Arc::downgrade(&inner));
         drop(all);

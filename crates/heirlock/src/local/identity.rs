@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::sync::thread_local;
 use crate::Worker;
 
 /// Who holds or waits: an explicit worker, else the task, for a blocking call the thread, else nobody in particular.

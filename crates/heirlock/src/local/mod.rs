@@ -24,6 +24,7 @@ mod poison;
 mod raw;
 mod rlock;
 mod slots;
+pub(crate) mod sync;
 mod timer;
 mod wait;
 

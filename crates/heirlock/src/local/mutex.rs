@@ -14,6 +14,7 @@ use super::graph::{Kind, Order};
 use super::guard::{Part, Whole};
 use super::owned::{AcquireOwned, OwnedMutexGuard};
 use super::raw::Raw;
+use super::sync::const_fn;
 use super::wait::{Held, Unfinished, attempt};
 use crate::{Result, Worker};
 
@@ -43,14 +44,18 @@ unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
 unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 
 impl<T> Mutex<T> {
-    /// A free lock in the global domain.
-    pub const fn new(value: T) -> Mutex<T> {
-        Mutex { raw: Raw::new(Kind::Mutex, None), value: UnsafeCell::new(value) }
+    const_fn! {
+        /// A free lock in the global domain.
+        pub const fn new(value: T) -> Mutex<T> {
+            Mutex { raw: Raw::new(Kind::Mutex, None), value: UnsafeCell::new(value) }
+        }
     }
 
-    /// The same with a name, by which errors and snapshots call it.
-    pub const fn named(name: &'static str, value: T) -> Mutex<T> {
-        Mutex { raw: Raw::new(Kind::Mutex, Some(name)), value: UnsafeCell::new(value) }
+    const_fn! {
+        /// The same with a name, by which errors and snapshots call it.
+        pub const fn named(name: &'static str, value: T) -> Mutex<T> {
+            Mutex { raw: Raw::new(Kind::Mutex, Some(name)), value: UnsafeCell::new(value) }
+        }
     }
 
     setup!(Mutex);

@@ -7,13 +7,14 @@ use std::fmt;
 use std::future::Future;
 use std::mem::MaybeUninit;
 use std::panic::Location;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 pub use self::initialise::Initialise;
 use self::initialise::{Fallible, Sure};
 use super::domain::Domain;
 use super::graph::{Kind, Order};
 use super::raw::Raw;
+use super::sync::{AtomicBool, const_fn};
 use super::wait::{Held, attempt};
 use crate::Error;
 
@@ -45,22 +46,26 @@ pub struct OnceCell<T> {
 unsafe impl<T: Send + Sync> Sync for OnceCell<T> {}
 
 impl<T> OnceCell<T> {
-    /// An empty cell in the global domain.
-    pub const fn new() -> OnceCell<T> {
-        OnceCell { raw: Raw::new(Kind::Mutex, None), set: AtomicBool::new(false), value: UnsafeCell::new(MaybeUninit::uninit()) }
+    const_fn! {
+        /// An empty cell in the global domain.
+        pub const fn new() -> OnceCell<T> {
+            OnceCell { raw: Raw::new(Kind::Mutex, None), set: AtomicBool::new(false), value: UnsafeCell::new(MaybeUninit::uninit()) }
+        }
     }
 
-    /// The same with a name, by which errors and snapshots call it.
-    pub const fn named(name: &'static str) -> OnceCell<T> {
-        OnceCell { raw: Raw::new(Kind::Mutex, Some(name)), set: AtomicBool::new(false), value: UnsafeCell::new(MaybeUninit::uninit()) }
+    const_fn! {
+        /// The same with a name, by which errors and snapshots call it.
+        pub const fn named(name: &'static str) -> OnceCell<T> {
+            OnceCell { raw: Raw::new(Kind::Mutex, Some(name)), set: AtomicBool::new(false), value: UnsafeCell::new(MaybeUninit::uninit()) }
+        }
     }
 
     /// A cell that has this value, if any.
     pub fn new_with(value: Option<T>) -> OnceCell<T> {
         let mut cell = OnceCell::new();
         if let Some(value) = value {
-            *cell.set.get_mut() = true;
             cell.value.get_mut().write(value);
+            cell.set.store(true, Ordering::Relaxed);
         }
         cell
     }
@@ -97,7 +102,7 @@ impl<T> OnceCell<T> {
 
     /// The value, if it is there.
     pub fn get_mut(&mut self) -> Option<&mut T> {
-        if !*self.set.get_mut() {
+        if !self.set.load(Ordering::Relaxed) {
             return None;
         }
         // SAFETY: the flag is set after the value was written.
@@ -190,9 +195,10 @@ impl<T> OnceCell<T> {
 
     /// The value, if it is there; the cell is empty again.
     pub fn take(&mut self) -> Option<T> {
-        if !std::mem::replace(self.set.get_mut(), false) {
+        if !self.set.load(Ordering::Relaxed) {
             return None;
         }
+        self.set.store(false, Ordering::Relaxed);
         // SAFETY: the flag was set after the value was written, and is not set any more, so the value is taken once.
         Some(unsafe { self.value.get_mut().assume_init_read() })
     }

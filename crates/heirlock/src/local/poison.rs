@@ -2,23 +2,20 @@
 
 use std::panic::Location;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::identity::Owner;
+use super::sync::{AtomicBool, const_fn};
 use crate::sync::lock;
 use crate::{Error, Kind};
-
-/// Nobody asks.
-const OFF: u8 = 0;
-/// A holder that panics poisons the lock.
-const CLEAN: u8 = 1;
-const POISONED: u8 = 2;
 
 /// Whether a lock is poisoned, and by whom.
 #[derive(Debug)]
 pub(super) struct Poison {
-    /// Written by the holder only, so it needs no more order than the lock itself gives.
-    state: AtomicU8,
+    /// Whether a holder that panics poisons the lock.
+    watched: bool,
+    /// Set by the holder only, so it needs no more order than the lock itself gives.
+    poisoned: AtomicBool,
     note: Mutex<Option<Box<Note>>>,
 }
 
@@ -30,23 +27,25 @@ struct Note {
 }
 
 impl Poison {
-    pub(super) const fn off() -> Poison {
-        Poison { state: AtomicU8::new(OFF), note: Mutex::new(None) }
+    const_fn! {
+        pub(super) const fn off() -> Poison {
+            Poison { watched: false, poisoned: AtomicBool::new(false), note: Mutex::new(None) }
+        }
     }
 
     /// From now on, before the lock is shared.
     pub(super) const fn watch(&mut self) {
-        self.state = AtomicU8::new(CLEAN);
+        self.watched = true;
     }
 
     /// Whether there is nothing to be done when the lock is taken or released.
     #[inline]
     pub(super) fn is_off(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == OFF
+        !self.watched
     }
 
     pub(super) fn is_poisoned(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == POISONED
+        self.poisoned.load(Ordering::Relaxed)
     }
 
     /// The holder has left its work unfinished, or has panicked.
@@ -54,13 +53,13 @@ impl Poison {
         if !self.is_off() && !self.is_poisoned() {
             let worker = Owner::from_number(owner).to_string();
             *lock(&self.note) = Some(Box::new(Note { worker, site, unfinished }));
-            self.state.store(POISONED, Ordering::Relaxed);
+            self.poisoned.store(true, Ordering::Relaxed);
         }
     }
 
     pub(super) fn clear(&self) {
         if self.is_poisoned() {
-            self.state.store(CLEAN, Ordering::Relaxed);
+            self.poisoned.store(false, Ordering::Relaxed);
             *lock(&self.note) = None;
         }
     }

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::num::NonZeroU32;
 use std::panic::Location;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use super::core::{Core, Fate};
@@ -14,6 +14,7 @@ use super::domain::Domain;
 use super::graph::{Acquired, Kind, LockKey, LockSpec, Mode, NEVER, Order, Origin, Released, Request, WaitKey, WorkerKey};
 use super::identity::{ANONYMOUS, BITS, Owner};
 use super::poison::Poison;
+use super::sync::{AtomicPtr, AtomicU64, const_fn};
 use super::wait::{Held, overflow};
 use crate::Worker;
 use crate::clock::Moment;
@@ -105,15 +106,17 @@ pub(super) enum Entered {
 }
 
 impl Raw {
-    pub(super) const fn new(kind: Kind, name: Option<&'static str>) -> Raw {
-        Raw {
-            word: AtomicU64::new(if matches!(kind, Kind::Condition) { CONTENDED } else { FREE }),
-            key: AtomicU64::new(0),
-            site: AtomicPtr::new(ptr::null_mut()),
-            setup: Setup { kind, order: None, bypass: None },
-            name,
-            domain: None,
-            poison: Poison::off(),
+    const_fn! {
+        pub(super) const fn new(kind: Kind, name: Option<&'static str>) -> Raw {
+            Raw {
+                word: AtomicU64::new(if matches!(kind, Kind::Condition) { CONTENDED } else { FREE }),
+                key: AtomicU64::new(0),
+                site: AtomicPtr::new(ptr::null_mut()),
+                setup: Setup { kind, order: None, bypass: None },
+                name,
+                domain: None,
+                poison: Poison::off(),
+            }
         }
     }
 
@@ -363,11 +366,12 @@ impl Raw {
         };
         let key = self.key(core);
         let worker = core.enlist(ask.owner);
-        core.take_over(key);
         if !ask.over && !self.is_condition() {
             core.nests(worker, key, Some(ask.site));
         }
         let entered = queue(core, ask, waker, worker, key);
+        // Only now: it may be the only one who waits, and a grant is taken over only by who does.
+        core.take_over(key);
         if matches!(entered, Entered::Held) && !again {
             self.note_site(ask.site);
             core.began(worker, key);
@@ -478,8 +482,9 @@ impl Raw {
 
     /// The graph forgets the lock.
     fn purge(&mut self) {
-        let number = std::mem::replace(self.key.get_mut(), 0);
+        let number = self.key.load(Ordering::Relaxed);
         if number != 0 {
+            self.key.store(0, Ordering::Relaxed);
             self.domain().event(|core| core.forget_lock(LockKey::from_number(number)));
         }
     }

@@ -14,6 +14,7 @@ use super::graph::{Kind, Order};
 use super::guard::{Part, Whole};
 use super::owned::{AcquireOwned, OwnedRLockGuard};
 use super::raw::Raw;
+use super::sync::const_fn;
 use super::wait::{Held, Unfinished, attempt};
 use crate::{Result, Worker};
 
@@ -51,14 +52,18 @@ unsafe impl<T: ?Sized + Send> Send for RLock<T> {}
 unsafe impl<T: ?Sized + Send + Sync> Sync for RLock<T> {}
 
 impl<T> RLock<T> {
-    /// A free lock in the global domain.
-    pub const fn new(value: T) -> RLock<T> {
-        RLock { raw: Raw::new(Kind::RLock, None), value: UnsafeCell::new(value) }
+    const_fn! {
+        /// A free lock in the global domain.
+        pub const fn new(value: T) -> RLock<T> {
+            RLock { raw: Raw::new(Kind::RLock, None), value: UnsafeCell::new(value) }
+        }
     }
 
-    /// The same with a name, by which errors and snapshots call it.
-    pub const fn named(name: &'static str, value: T) -> RLock<T> {
-        RLock { raw: Raw::new(Kind::RLock, Some(name)), value: UnsafeCell::new(value) }
+    const_fn! {
+        /// The same with a name, by which errors and snapshots call it.
+        pub const fn named(name: &'static str, value: T) -> RLock<T> {
+            RLock { raw: Raw::new(Kind::RLock, Some(name)), value: UnsafeCell::new(value) }
+        }
     }
 
     setup!(RLock);

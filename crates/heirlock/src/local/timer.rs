@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::domain::{Domain, Inner};
+use super::sync::HAS_TIMER;
 use crate::sync::lock;
 
 static TIMER: Timer = Timer { state: Mutex::new(State { came: Vec::new(), rung: false, runs: false }), bell: Condvar::new() };
@@ -26,6 +27,9 @@ struct State {
 
 /// Something is due earlier than the timer knew; `domain`, if it is not on the timer's list. Never called under a domain's mutex.
 pub(super) fn ring(domain: Option<Weak<Inner>>) {
+    if !HAS_TIMER {
+        return;
+    }
     let mut state = lock(&TIMER.state);
     state.came.extend(domain);
     state.rung = true;

@@ -7,6 +7,7 @@ use super::core::Fate;
 use super::graph::{NEVER, WaitKey};
 use super::identity::{Owner, in_runtime, is_one_line, number_of_call, number_of_poll};
 use super::raw::{Ask, Entered, Raw, Site};
+use super::sync::block_on;
 use crate::clock::Moment;
 use crate::{Error, Kind, Result};
 
@@ -225,7 +226,7 @@ impl Wait {
                 ),
             ));
         }
-        pollster::block_on(std::future::poll_fn(|cx| self.poll(raw, cx)))
+        block_on(std::future::poll_fn(|cx| self.poll(raw, cx)))
     }
 }
 

@@ -96,6 +96,26 @@ fn case_f04_abandoned_by_another_task() {
     });
 }
 
+/// Whoever comes when the grant has long been stalled has the lock at once; whoever only tries does not, and takes nothing from who comes next.
+#[test]
+fn case_f04_queueing_behind_a_stalled_grant() {
+    let (domain, clock) = domain();
+    let lock = Lock::new(()).in_domain(&domain);
+    let guard = Hand::by(&worker("holder", 0), lock.lock()).ready().unwrap();
+    let abandoned = Hand::by(&worker("idle", 9), lock.lock()).waiting();
+    drop(guard);
+    for _ in 0..2 {
+        clock.advance(domain.stall_time());
+        domain.expire();
+    }
+    assert!(lock.try_lock().unwrap_err().is_would_block());
+    let mut late = Hand::by(&worker("late", 0), lock.lock()).waiting();
+    assert_eq!(late.wakes(), 1);
+    drop(late.ready().unwrap());
+    drop(abandoned);
+    assert_idle(&domain);
+}
+
 #[test]
 fn case_f08_outside_a_task() {
     let (domain, clock) = domain();

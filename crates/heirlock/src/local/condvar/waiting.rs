@@ -11,6 +11,7 @@ use super::{Condvar, Wakeup};
 use crate::local::guard::{View, Waitable};
 use crate::local::identity::{Owner, in_runtime};
 use crate::local::raw::{Raw, Site};
+use crate::local::sync::block_on;
 use crate::local::wait::{Bound, Options, Wait};
 use crate::{Error, Kind, Result};
 
@@ -117,7 +118,7 @@ impl<G: Waitable, P: Test<G>> Waiting<'_, G, P> {
     fn block(&mut self) -> Result<(G, Wakeup)> {
         self.blocking = true;
         if !in_runtime() {
-            return pollster::block_on(poll_fn(|cx| self.step(cx)));
+            return block_on(poll_fn(|cx| self.step(cx)));
         }
         if let Stage::Holding(mut guard, None) = replace(&mut self.stage, Stage::Done)
             && let Some(wakeup) = self.test.judge(&mut guard, None)

@@ -47,6 +47,7 @@ impl Core {
         let half = now + self.stall_time / 2;
         let mut next = asked.then_some(half);
         let mut stalled = Vec::new();
+        self.stalled.clear();
         for (wait, waiter) in self.waiters.iter_mut().filter(|(_, waiter)| waiter.granted) {
             let over = *waiter.untaken.get_or_insert(now) + self.stall_time;
             next = [next, Some(half), (over > now).then_some(over)].into_iter().flatten().min();
@@ -70,7 +71,12 @@ impl Core {
         if self.stalled.is_empty() {
             return false;
         }
-        let Some(wait) = self.stalled.remove(&lock) else { return false };
-        self.graph.take_over(wait, &mut self.effects).is_some()
+        let Some(wait) = self.stalled.get(&lock) else { return false };
+        // Where nobody waits yet it stays marked, for the first who will.
+        let taken = self.graph.take_over(*wait, &mut self.effects).is_some();
+        if taken {
+            self.stalled.remove(&lock);
+        }
+        taken
     }
 }

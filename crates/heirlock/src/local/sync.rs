@@ -1,0 +1,72 @@
+//! What the local locks and workers take from `std`, and a model checker in its place.
+//!
+//! Built with `--cfg heirlock_loom` or `--cfg heirlock_shuttle`, the same code runs under a checker that decides who runs next and, with loom,
+//! which of several stores a load sees. `CONTRIBUTING.md` says how. This is the only place that knows of it.
+//!
+//! Only what threads meet at is exchanged: the words of locks and the domains' mutexes, and what is a thread's own. The process-wide tables of
+//! workers and domains are `std`'s also in models, which run one after another: nothing under their mutexes touches what is exchanged here.
+
+pub(crate) use exchanged::*;
+
+/// The checkers run one thread at a time and know no thread but theirs, so there is no timer: a model calls `Domain::expire` itself.
+pub(crate) const HAS_TIMER: bool = cfg!(not(any(heirlock_loom, heirlock_shuttle)));
+
+#[cfg(not(any(heirlock_loom, heirlock_shuttle)))]
+mod exchanged {
+    pub(crate) use crate::sync::lock;
+    pub(crate) use pollster::block_on;
+    pub(crate) use std::sync::Mutex;
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+    pub(crate) use std::thread::{ThreadId, current as current_thread};
+    pub(crate) use std::thread_local;
+
+    /// A function that is `const` but in a model, for loom must note where and when an atomic was made.
+    macro_rules! const_fn {
+        ($(#[$meta:meta])* $vis:vis const fn $($rest:tt)+) => { $(#[$meta])* $vis const fn $($rest)+ };
+    }
+    pub(crate) use const_fn;
+}
+
+#[cfg(heirlock_loom)]
+mod exchanged {
+    pub(crate) use loom::future::block_on;
+    pub(crate) use loom::sync::Mutex;
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+    pub(crate) use loom::thread::{ThreadId, current as current_thread};
+
+    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> loom::sync::MutexGuard<'_, T> {
+        mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    macro_rules! const_fn {
+        ($(#[$meta:meta])* $vis:vis const fn $($rest:tt)+) => { $(#[$meta])* $vis fn $($rest)+ };
+    }
+    pub(crate) use const_fn;
+
+    /// loom's own does not know the `const` initialiser.
+    macro_rules! own {
+        ($($(#[$meta:meta])* static $name:ident: $type:ty = const { $init:expr };)+) => {
+            $(loom::thread_local! { $(#[$meta])* static $name: $type = $init; })+
+        };
+        ($($rest:tt)+) => { loom::thread_local! { $($rest)+ } };
+    }
+    pub(crate) use own as thread_local;
+}
+
+#[cfg(heirlock_shuttle)]
+mod exchanged {
+    pub(crate) use shuttle::future::block_on;
+    pub(crate) use shuttle::sync::Mutex;
+    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+    pub(crate) use shuttle::thread::{ThreadId, current as current_thread};
+    pub(crate) use shuttle::thread_local;
+
+    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> shuttle::sync::MutexGuard<'_, T> {
+        mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    macro_rules! const_fn {
+        ($(#[$meta:meta])* $vis:vis const fn $($rest:tt)+) => { $(#[$meta])* $vis const fn $($rest)+ };
+    }
+    pub(crate) use const_fn;
+}
