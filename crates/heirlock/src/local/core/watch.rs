@@ -15,8 +15,8 @@ pub(super) enum Watch {
 
 impl Core {
     /// Ends the waits whose time is over, and looks for grants that nobody takes. When to come again; `None` if there is no need, and the timer
-    /// forgets the domain.
-    pub(in crate::local) fn expire(&mut self, now: Moment, wakes: &mut Wakes) -> Option<Moment> {
+    /// forgets the domain. `about` is the same moment as [`Origin`](crate::local::graph::Origin)s have it.
+    pub(in crate::local) fn expire(&mut self, now: Moment, about: Moment, wakes: &mut Wakes) -> Option<Moment> {
         while let Some((_, slot)) = self.deadlines.first().filter(|(moment, _)| *moment <= now) {
             let Some(wait) = self.waiters.at(slot).map(|(wait, _)| wait) else { unreachable!("who has a deadline waits") };
             self.undue(wait);
@@ -25,7 +25,7 @@ impl Core {
                 self.effects.expired.push(wait);
             }
         }
-        self.look_round(now, wakes);
+        self.look_round(now, about, wakes);
         self.look_at_holds(now);
         let holds = self.tracking.as_ref().and_then(|tracking| tracking.next());
         let watch = if let Watch::Next(moment) = self.watch { Some(moment) } else { None };
@@ -36,7 +36,7 @@ impl Core {
 
     /// Notes since when grants have not been taken. Of one that is older than `stall_time` all who wait behind it are told, as who is first of
     /// them may not be polled any more either; what they do, they do with the lock at hand.
-    fn look_round(&mut self, now: Moment, wakes: &mut Wakes) {
+    fn look_round(&mut self, now: Moment, about: Moment, wakes: &mut Wakes) {
         let asked = match self.watch {
             Watch::Off => return,
             Watch::Asked => true,
@@ -62,7 +62,7 @@ impl Core {
                 wakes.push(self.waiters.get_mut(&behind).and_then(|waiter| waiter.waker.take()));
             }
         }
-        let next = [next, self.look_at_suspects(now)].into_iter().flatten().min();
+        let next = [next, self.look_at_suspects(now, about)].into_iter().flatten().min();
         self.watch = next.map_or(Watch::Off, Watch::Next);
     }
 
