@@ -14,6 +14,7 @@ use std::time::Duration;
 
 pub(super) use tracking::Tracking;
 pub(super) use wakes::Wakes;
+pub(super) use watch::Due;
 
 use self::report::Report;
 use self::suspects::Suspects;
@@ -196,7 +197,7 @@ impl Core {
 
     /// To be called before a hold ends: if the next in line may have expired, the graph must know the time. Nobody else pays for a clock.
     pub(super) fn note_time(&mut self, lock: LockKey, clock: &dyn Clock) {
-        if self.graph.head_expires(lock) {
+        if !self.deadlines.is_empty() && self.graph.head_expires(lock) {
             self.graph.advance(clock.now().as_nanos());
         }
     }

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock, Mutex as StdMutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use super::core::{Core, Tracking, Wakes};
+use super::core::{Core, Due, Tracking, Wakes};
 use super::graph::{DeadlockPolicy, Graph, Order};
 use super::raw::bypass_limit;
 use super::sync::{Mutex, lock};
@@ -157,7 +157,12 @@ impl Domain {
     /// Ends what has expired; when to come again. The timer's, and a model's, which has none.
     #[doc(hidden)]
     pub fn expire(&self) -> Option<Moment> {
-        self.waking(|core, wakes| core.expire(self.clock().now(), self.about_now(), wakes))
+        loop {
+            let due = self.waking(|core, wakes| core.expire(self.clock().now(), self.about_now(), wakes));
+            if let Due::Next(next) = due {
+                return next;
+            }
+        }
     }
 
     /// A deadline on the domain's clock, the same for the same instant: it orders.
