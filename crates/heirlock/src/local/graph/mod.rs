@@ -31,6 +31,7 @@ mod effects;
 mod events;
 mod grant;
 pub(super) mod heap;
+mod pass;
 mod propagate;
 mod queue;
 mod records;
