@@ -36,7 +36,7 @@ mod propagate;
 mod queue;
 mod records;
 mod search;
-mod slab;
+pub(super) mod slab;
 mod urgency;
 mod view;
 
