@@ -13,16 +13,25 @@ use case_text::play;
 use common::case_locks::{Locks, Manner};
 use common::polls::everywhere;
 
+/// A worker that holds a re-entrant lock does not wait for it.
+const WAITS_FOR_ITSELF: [&str; 1] = ["p21"];
+
 /// Plays the text in every manner, wherever futures can be polled. So many of its expectations are of effective deadlines.
 fn run(name: &'static str, deadlines: usize) {
     everywhere(move || async move {
         for tracked in [false, true] {
             for prompt in [false, true] {
-                let mut stage = Locks::new(Manner { tracked, prompt });
-                let tally = play(&mut stage, name);
-                stage.end();
-                println!("{name}: {} expectations met, {} unseen, {tracked} {prompt}", tally.met, tally.unseen);
-                assert_eq!(tally.unseen, deadlines);
+                for reentrant in [false, true] {
+                    if reentrant && WAITS_FOR_ITSELF.contains(&name) {
+                        continue;
+                    }
+                    let manner = Manner { tracked, prompt, reentrant };
+                    let mut stage = Locks::new(manner);
+                    let tally = play(&mut stage, name);
+                    stage.end();
+                    println!("{name}: {} expectations met, {} unseen, {manner:?}", tally.met, tally.unseen);
+                    assert_eq!(tally.unseen, deadlines);
+                }
             }
         }
     });

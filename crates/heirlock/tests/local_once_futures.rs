@@ -12,12 +12,12 @@ use std::mem::forget;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::polls::{Hand, everywhere, in_tasks, once, pause};
 use common::random::{Random, seed};
 use heirlock::Worker;
-use heirlock::clock::ManualClock;
+use heirlock::clock::{Clock, ManualClock};
 use heirlock::local::{Domain, OnceCell};
 
 const fn ms(span: u64) -> Duration {
@@ -111,27 +111,33 @@ fn case_f03_select_in_a_loop() {
 #[test]
 fn case_f04_abandoned_by_another_task() {
     everywhere(|| async {
-        let stall = ms(250);
-        let domain = Domain::builder().stall_time(stall).build();
-        let cell = Arc::new(OnceCell::new().in_domain(&domain));
+        let (domain, clock, cell) = cell();
+        let cell = Arc::new(cell);
         let first = worker("first", 0);
         let making_it = making(&first, &cell);
         let mut f1 = Box::pin(cell.get_or_init(async || 1));
         assert!(once(&mut f1).await.is_pending());
         let second = std::thread::spawn({
-            let cell = Arc::clone(&cell);
+            let (cell, clock) = (Arc::clone(&cell), clock.clone());
             move || {
                 assert_eq!(pollster::block_on(cell.get_or_init(async || 2)).unwrap(), &2);
-                Instant::now()
+                clock.now()
             }
         });
         while domain.records()[5] < 2 {
             std::thread::yield_now();
         }
-        let start = Instant::now();
+        let start = clock.now();
         drop(making_it);
-        let waited = second.join().unwrap() - start;
-        assert!(waited >= stall && waited < 2 * stall, "{waited:?}");
+        for span in [Duration::ZERO, domain.stall_time() - ms(1)] {
+            clock.advance(span);
+            domain.expire();
+            assert_eq!((cell.get(), domain.snapshot().locks[0].queue.len()), (None, 1));
+        }
+        // It takes no longer than it must: the clock stands from now on.
+        clock.advance(ms(1));
+        domain.expire();
+        assert_eq!(second.join().unwrap().since(start), domain.stall_time());
         assert_eq!(f1.await.unwrap(), &2);
         assert_idle(&domain);
     });

@@ -22,6 +22,8 @@ pub(crate) struct Manner {
     pub(crate) tracked: bool,
     /// Whether a grant is taken at once, or only when its worker does something with the lock.
     pub(crate) prompt: bool,
+    /// Whether a re-entrant lock stands in for every mutex.
+    pub(crate) reentrant: bool,
 }
 
 enum Lock {
@@ -234,8 +236,8 @@ impl Stage for Locks {
             }};
         }
         let lock = match spec.kind {
-            Kind::Mutex => lock!(Mutex),
-            Kind::RLock => lock!(RLock),
+            Kind::Mutex if !self.manner.reentrant => lock!(Mutex),
+            Kind::Mutex | Kind::RLock => lock!(RLock),
             kind => panic!("{name}: there is no {kind:?} yet"),
         };
         self.locks.insert(name.to_owned(), lock);
