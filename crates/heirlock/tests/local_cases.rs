@@ -1,4 +1,42 @@
-//! TABLE
+//! The numbered cases over real locks: the texts `cases/pNN.case` that graphs play (`graph_cases.rs`), with workers, futures and a domain; and the
+//! table of where every case of the local locks is.
+//!
+//! Each text is played without a runtime and in tasks of both kinds of tokio's, by a domain that tracks its holds and by one that does not, with
+//! grants that are taken at once and such that lie as long as the text lets them, and with a re-entrant lock in place of every mutex. The texts of
+//! `rwlock`s (P14, P23, P27) wait for that lock.
+//!
+//! What real locks cannot show: the effective *deadline* of a worker, of which no face tells. So `expect deadline` of P16 (three lines) and P26 (four)
+//! is counted instead; how deadlines order, `expect queue` of the same texts shows. A `depth` is how many guards the lock gave, and how many releases
+//! it takes.
+//!
+//! | case | `Mutex` | `RLock` | `Condvar` | `OnceCell` |
+//! |---|---|---|---|---|
+//! | P01 to P07, P12, P13, P22, P25, P28 | here; P22 by bare tasks: snapshot; P25, P28 also: mutex, mutex_rules | here | - nobody holds a condition | as a mutex; P02, P03: once; P01: bad_input |
+//! | P08 | - not re-entrant | here, rlock | - | - |
+//! | P09 | here, mutex | here | F09: condvar | once |
+//! | P10 | futures | futures | condvar | once |
+//! | P11 | here, mutex | here | F13: condvar_futures | once |
+//! | P15 | - | condvar | condvar | - no levels |
+//! | P16 | here, mutex | here | condvar | as a mutex |
+//! | P18 | here, order | here | condvar | - no such option |
+//! | P19 | here, bad_input | here, bad_input | condvar | bad_input |
+//! | P20 | futures | futures | condvar | once |
+//! | P21 | here; by a bare task: mutex | - it enters again, or is refused (F06) | - | F06: once |
+//! | P24, P26 | here, order | here | P24: condvar; P26: - inherits nothing | as a mutex |
+//! | F01, F02, F03, F04, F05 | futures | futures | condvar_futures | once_futures |
+//! | F06 | mutex | rlock | condvar | once |
+//! | F07 | snapshot | snapshot | - whoever is to notify is not known | once_futures |
+//! | F08 | futures | futures | condvar | once |
+//! | F09 | futures | futures | condvar | once_futures |
+//! | F10 | futures | futures | condvar | - no blocking calls |
+//! | F11 | futures, guards | futures, guards | condvar | once |
+//! | F12 | guards | guards | condvar | once: nothing is half made, so no poison |
+//! | F13 | futures | futures | condvar_futures | once |
+//! | F15 | futures, snapshot | futures | condvar_futures | once_futures |
+//! | F17 | mutex | rlock: with forks, as bare arms are refused | condvar_futures | once_futures |
+//!
+//! A file `local_NAME.rs` is called `NAME`; "as a mutex" means that under its type a cell that is empty is a `Mutex`, held by who makes the value, with
+//! the same queue. "futures" has its cases in `common/lock_cases.rs`, once for each lock.
 #![allow(missing_docs)]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -1,4 +1,4 @@
-//! Waits for conditions that are abandoned, cancelled, forgotten, or many: cases by number. `local_condvar.rs` has the table.
+//! Waits for conditions that are abandoned, cancelled, forgotten, or many: cases by number. `local_cases.rs` has the table.
 #![allow(missing_docs)]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

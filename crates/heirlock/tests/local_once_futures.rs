@@ -1,4 +1,4 @@
-//! Attempts at making a value that are abandoned, cancelled, forgotten, or many: cases by number. `local_once.rs` has the table.
+//! Attempts at making a value that are abandoned, cancelled, forgotten, or many: cases by number. `local_cases.rs` has the table.
 #![allow(missing_docs)]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -191,6 +191,58 @@ fn case_f05_cancel_storm() {
         let was_set = cell.get().is_some();
         assert_eq!((cell.set(0).is_ok(), cell.get().is_some()), (!was_set, true));
     }
+}
+
+/// Who makes the value awaits a child that needs it: who looks sees why nothing moves.
+#[test]
+fn case_f07_spawned_child() {
+    let one = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let two = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    for runtime in [one, two] {
+        let (domain, _, cell) = cell();
+        let cell = Arc::new(cell);
+        let (parent, child) = (worker("parent", 0), worker("child", 0));
+        let inner = Arc::clone(&cell);
+        let child = child.run(async move { *inner.get_or_init(async || 1).await.unwrap() });
+        runtime.block_on(async {
+            let task =
+                tokio::spawn(parent.run(async move { *cell.get_or_init(async || tokio::spawn(child).await.unwrap()).await.unwrap() }));
+            while domain.snapshot().edges.is_empty() {
+                pause().await;
+            }
+            let snapshot = domain.snapshot();
+            let edges: Vec<_> = snapshot.edges.iter().map(|edge| (&*edge.from.name, &*edge.to.name, edge.lock.as_deref())).collect();
+            assert_eq!(edges, [("child", "parent", Some("cell"))]);
+            assert!(snapshot.suspected.is_empty(), "of the await, nothing is known");
+            task.abort();
+            assert!(task.await.is_err());
+        });
+    }
+}
+
+#[test]
+fn case_f09_converging_waits_are_not_a_cycle() {
+    everywhere(|| async {
+        let domain = Domain::builder().build();
+        let [top, left, right] = [(); 3].map(|()| OnceCell::<u32>::new().in_domain(&domain));
+        let [end, w1, w2, start] = [0, 1, 2, 3].map(|at| worker(&format!("w{at}"), at));
+        let made = Hand::by(&end, top.get_or_init(pending)).waiting();
+        let needs = async || Ok::<u32, heirlock::Error>(*top.get_or_init(async || 1).await? + 1);
+        // From `start` by two ways to `end`.
+        let mut makers = [Hand::by(&w1, left.get_or_try_init(needs)).waiting(), Hand::by(&w2, right.get_or_try_init(needs)).waiting()];
+        let mut starts = [behind(&start, &left, 0), behind(&start, &right, 0)];
+        assert_eq!(end.effective_priority(), 3);
+        drop(made);
+        // Both are as urgent as `start`: the first to come makes it.
+        for maker in &mut makers {
+            assert_eq!(maker.ready().unwrap(), &2);
+        }
+        for start in &mut starts {
+            assert_eq!(start.ready().unwrap(), &2);
+        }
+        drop((starts, makers));
+        assert_idle(&domain);
+    });
 }
 
 #[test]
