@@ -66,6 +66,12 @@ pub trait Clock: Send + Sync + 'static {
     /// The time now. Never goes back.
     fn now(&self) -> Moment;
 
+    /// About now, for what is only shown: perhaps some milliseconds old, and cheap. To be compared with what this returned before, and with nothing
+    /// else: it may stand while the machine is suspended.
+    fn coarse(&self) -> Moment {
+        self.now()
+    }
+
     /// For how long a thread may sleep if it must act at `until`: `None` means until [`Clock::on_jump`]'s callback tells it.
     fn sleep_for(&self, until: Moment) -> Option<Duration> {
         Some(until.since(self.now()))
@@ -95,12 +101,23 @@ impl BootClock {
     };
 }
 
-impl Clock for BootClock {
-    fn now(&self) -> Moment {
-        let time = rustix::time::clock_gettime(Self::ID);
+impl BootClock {
+    fn read(id: rustix::time::ClockId) -> Moment {
+        let time = rustix::time::clock_gettime(id);
         let secs = u64::try_from(time.tv_sec).unwrap_or(0);
         let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
         Moment(secs.saturating_mul(1_000_000_000).saturating_add(nanos))
+    }
+}
+
+impl Clock for BootClock {
+    fn now(&self) -> Moment {
+        BootClock::read(Self::ID)
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn coarse(&self) -> Moment {
+        BootClock::read(rustix::time::ClockId::MonotonicCoarse)
     }
 }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 pub(super) use tracking::Tracking;
 pub(super) use wakes::Wakes;
+pub(super) use watch::Due;
 
 use self::report::Report;
 use self::suspects::Suspects;
@@ -196,7 +197,7 @@ impl Core {
 
     /// To be called before a hold ends: if the next in line may have expired, the graph must know the time. Nobody else pays for a clock.
     pub(super) fn note_time(&mut self, lock: LockKey, clock: &dyn Clock) {
-        if self.graph.head_expires(lock) {
+        if !self.deadlines.is_empty() && self.graph.head_expires(lock) {
             self.graph.advance(clock.now().as_nanos());
         }
     }
@@ -310,7 +311,7 @@ impl Core {
 
     /// The end of every event: whom it concerns is told, and whoever has nothing left here goes.
     #[inline]
-    pub(super) fn settle(&mut self, clock: &dyn Clock, wakes: &mut Wakes) {
+    pub(super) fn settle(&mut self, now: impl Fn() -> Moment, wakes: &mut Wakes) {
         // Most events grant one wait, or do nothing to others.
         if let [wait] = self.effects.granted[..]
             && self.tracking.is_none()
@@ -319,14 +320,14 @@ impl Core {
             self.tell(wait, Fate::Granted, wakes);
         }
         if !self.effects.is_empty() {
-            self.settle_effects(clock, wakes);
+            self.settle_effects(now, wakes);
         }
         if !self.leaving.is_empty() {
             self.let_leave(wakes);
         }
     }
 
-    fn settle_effects(&mut self, clock: &dyn Clock, wakes: &mut Wakes) {
+    fn settle_effects(&mut self, now: impl Fn() -> Moment, wakes: &mut Wakes) {
         let mut effects = std::mem::take(&mut self.effects);
         for wait in effects.granted.drain(..) {
             if let Some(view) = self.tracking.as_ref().and_then(|_| self.graph.wait(wait)) {
@@ -335,7 +336,7 @@ impl Core {
             self.tell(wait, Fate::Granted, wakes);
         }
         for (wait, cycle) in effects.ended.drain(..) {
-            let text = self.verdict(&cycle, clock.now());
+            let text = self.verdict(&cycle, now());
             self.tell(wait, Fate::Deadlock(text), wakes);
         }
         if !effects.suspected.is_empty() {

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock, Mutex as StdMutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use super::core::{Core, Tracking, Wakes};
+use super::core::{Core, Due, Tracking, Wakes};
 use super::graph::{DeadlockPolicy, Graph, Order};
 use super::raw::bypass_limit;
 use super::sync::{Mutex, lock};
@@ -94,8 +94,8 @@ impl Domain {
     /// # drop(guard);
     /// ```
     pub fn snapshot(&self) -> Snapshot {
-        let now = self.clock().now();
-        self.event(|core| core.picture(now)).develop()
+        let (now, about) = (self.clock().now(), self.about_now());
+        self.event(|core| core.picture(now, about)).develop()
     }
 
     /// For tests: how many records of holds, waits and who has them there are. None is left where nobody holds or waits.
@@ -124,6 +124,11 @@ impl Domain {
         &*self.0.clock
     }
 
+    /// The time by which holds and waits are said to have begun: exact where holds are tracked.
+    pub(super) fn about_now(&self) -> Moment {
+        if self.0.tracks { self.clock().now() } else { self.clock().coarse() }
+    }
+
     /// Runs one event. Whoever it concerns is woken when the mutex has been released.
     pub(super) fn event<R>(&self, event: impl FnOnce(&mut Core) -> R) -> R {
         self.waking(|core, _| event(core))
@@ -136,7 +141,7 @@ impl Domain {
         let mut core = lock(&self.0.core);
         core.begin(now);
         let result = event(&mut core, &mut wakes);
-        core.settle(self.clock(), &mut wakes);
+        core.settle(|| self.about_now(), &mut wakes);
         let (rings, reports) = (core.rings(), core.take_reports());
         drop(core);
         drop(wakes);
@@ -152,7 +157,12 @@ impl Domain {
     /// Ends what has expired; when to come again. The timer's, and a model's, which has none.
     #[doc(hidden)]
     pub fn expire(&self) -> Option<Moment> {
-        self.waking(|core, wakes| core.expire(self.clock().now(), wakes))
+        loop {
+            let due = self.waking(|core, wakes| core.expire(self.clock().now(), self.about_now(), wakes));
+            if let Due::Next(next) = due {
+                return next;
+            }
+        }
     }
 
     /// A deadline on the domain's clock, the same for the same instant: it orders.

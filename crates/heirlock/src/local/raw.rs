@@ -14,7 +14,7 @@ use super::domain::Domain;
 use super::graph::{Acquired, Kind, LockKey, LockSpec, Mode, NEVER, Order, Origin, Released, Request, WaitKey, WorkerKey};
 use super::identity::{ANONYMOUS, BITS, Owner};
 use super::poison::Poison;
-use super::sync::{AtomicPtr, AtomicU64, const_fn};
+use super::sync::{AtomicBool, AtomicPtr, AtomicU64, const_fn};
 use super::wait::{Held, overflow};
 use crate::Worker;
 use crate::clock::Moment;
@@ -47,6 +47,8 @@ pub struct Raw {
     /// Where the holder acquired the lock, for whoever looks: written after the word was taken, and taken away before the word is free, so that
     /// no holder is shown another's. A contender may see none.
     site: AtomicPtr<Location<'static>>,
+    /// Whether its grant was offered, and the graph does not know what came of that. Written under the domain's mutex.
+    offered: AtomicBool,
     setup: Setup,
     name: Option<&'static str>,
     domain: Option<Domain>,
@@ -112,6 +114,7 @@ impl Raw {
                 word: AtomicU64::new(if matches!(kind, Kind::Condition) { CONTENDED } else { FREE }),
                 key: AtomicU64::new(0),
                 site: AtomicPtr::new(ptr::null_mut()),
+            offered: AtomicBool::new(false),
                 setup: Setup { kind, order: None, bypass: None },
                 name,
                 domain: None,
@@ -440,8 +443,11 @@ impl Raw {
     fn begin(&self, core: &mut Core) -> LockKey {
         let key = self.key(core);
         // Nobody else sets the bit. Of the future that takes the grant and this one clears it.
-        let offered = self.word.load(Ordering::Relaxed) & OFFERED != 0 && self.word.fetch_and(!OFFERED, Ordering::AcqRel) & OFFERED != 0;
-        core.note_offer(key, offered);
+        if self.offered.load(Ordering::Relaxed) {
+            let still = self.word.load(Ordering::Relaxed) & OFFERED != 0 && self.word.fetch_and(!OFFERED, Ordering::AcqRel) & OFFERED != 0;
+            core.note_offer(key, still);
+            self.offered.store(false, Ordering::Relaxed);
+        }
         key
     }
 
@@ -472,7 +478,10 @@ impl Raw {
         }
         let owner = core.graph.holder(key).and_then(|holder| core.number_of(holder));
         let word = match owner {
-            Some(owner) if self.setup.kind == Kind::Mutex && owner != ANONYMOUS && core.offer(key) => owner << 1 | CONTENDED | OFFERED,
+            Some(owner) if self.setup.kind == Kind::Mutex && owner != ANONYMOUS && core.offer(key) => {
+                self.offered.store(true, Ordering::Relaxed);
+                owner << 1 | CONTENDED | OFFERED
+            }
             Some(owner) => owner << 1 | CONTENDED,
             None if core.tracks() => CONTENDED,
             None => FREE,

@@ -161,7 +161,7 @@ impl Wait {
             arrival,
             depth: bound.depth,
             site: self.site,
-            at: raw.domain().clock().now().as_nanos(),
+            at: raw.domain().about_now().as_nanos(),
         };
         // Cloned before the mutex is taken, and what is left of it is dropped after: a waker is foreign code.
         let mut waker = Some(cx.waker().clone());

@@ -20,6 +20,8 @@ const ANONYMOUS_ID: u64 = (1 << 44) - 1;
 #[derive(Debug)]
 pub(in crate::local) struct Picture {
     now: Moment,
+    /// By what waits and holds are said to have begun.
+    about: Moment,
     parties: IdMap<WorkerKey, (Owner, i32)>,
     locks: Vec<LockPicture>,
     /// Forks, and whose.
@@ -41,18 +43,19 @@ struct LockPicture {
 }
 
 impl Core {
-    pub(in crate::local) fn picture(&mut self, now: Moment) -> Picture {
+    pub(in crate::local) fn picture(&mut self, now: Moment, about: Moment) -> Picture {
         let mut keys: Vec<LockKey> = self.locks.iter().map(|(key, _)| key).collect();
         keys.sort_unstable();
-        let locks = keys.into_iter().filter_map(|key| self.lock_picture(key, now)).collect();
+        let locks = keys.into_iter().filter_map(|key| self.lock_picture(key, about)).collect();
         let cycles = self.graph.suspected(CYCLES);
-        let suspected = cycles.iter().map(|cycle| self.links(cycle, now)).collect();
+        let suspected = cycles.iter().map(|cycle| self.links(cycle, about)).collect();
         let with_effective = |(key, owner): (WorkerKey, &Owner)| (key, (owner.clone(), self.graph.effective_priority(key).unwrap_or(0)));
         let parents = self.parties.iter().filter_map(|(key, owner)| Some((self.worker(owner.parent()?.id().get())?, key)));
         let mut forks: Vec<_> = parents.collect();
         forks.sort_unstable();
         Picture {
             now,
+            about,
             parties: self.parties.iter().map(with_effective).collect(),
             locks,
             forks,
@@ -63,10 +66,10 @@ impl Core {
     }
 
     /// A lock that is held or waited for, as far as the graph knows.
-    fn lock_picture(&mut self, key: LockKey, now: Moment) -> Option<LockPicture> {
+    fn lock_picture(&mut self, key: LockKey, about: Moment) -> Option<LockPicture> {
         // A hold of which it is not known since when it stands does so from now on at the latest.
         for hold in self.graph.holders(key) {
-            self.graph.note_since(hold.worker, key, now.as_nanos());
+            self.graph.note_since(hold.worker, key, about.as_nanos());
         }
         let mut holders = self.graph.holders(key);
         holders.sort_unstable_by_key(|hold| (hold.origin.at, hold.worker));
@@ -100,7 +103,7 @@ impl Picture {
 
     fn lock(&self, lock: &LockPicture, views: &IdMap<WorkerKey, WorkerView>) -> Lock {
         let party = |worker: &WorkerKey, mode| Party { worker: views[worker].clone(), command: None, why: None, mode };
-        let since = |origin: Origin| millis(self.now.since(Moment::from_nanos(origin.at)));
+        let since = |origin: Origin| millis(self.about.since(Moment::from_nanos(origin.at)));
         let site = |origin: Origin| origin.site.map(|site| format!("{}:{}", site.file(), site.line()));
         let holder = |hold: &Holding| Holder {
             party: party(&hold.worker, word(hold.mode)),

@@ -64,7 +64,7 @@ impl Core {
     }
 
     /// Tells of those that have stood for `stall_time`, each once. When to look again.
-    pub(super) fn look_at_suspects(&mut self, now: Moment) -> Option<Moment> {
+    pub(super) fn look_at_suspects(&mut self, now: Moment, about: Moment) -> Option<Moment> {
         let Suspects { mut doubt, mut known } = std::mem::take(&mut self.suspects);
         let before = known.len();
         known.retain(|_, suspect| self.stands(&suspect.cycle));
@@ -78,7 +78,7 @@ impl Core {
         }
         for suspect in known.values_mut().filter(|suspect| !suspect.told && suspect.since + self.stall_time <= now) {
             suspect.told = true;
-            let links = self.links(&suspect.cycle, now);
+            let links = self.links(&suspect.cycle, about);
             self.reports.push(Report::Suspected(links.iter().map(ToString::to_string).collect()));
         }
         // As long as any stands, another may be hidden behind it.

@@ -9,11 +9,16 @@ use crate::local::identity::Owner;
 /// What is called when the mutex has been released: wakers, and hooks on changes of priority. Both are foreign code, which may come back here.
 #[derive(Default)]
 pub(in crate::local) struct Wakes {
-    /// Most events wake one, and that one costs no allocation.
+    /// Most events wake one, and that one costs nothing more.
     first: Option<Waker>,
-    more: VecDeque<Waker>,
+    rest: Option<Box<Rest>>,
+}
+
+#[derive(Default)]
+struct Rest {
+    wakers: VecDeque<Waker>,
     /// Workers whose effective priority was changed, as far as anybody wants to know.
-    changed: Vec<Worker>,
+    changed: VecDeque<Worker>,
     /// Workers that leave the domain, and may be dropped with hooks: the last handle to each may be here.
     gone: Vec<Worker>,
 }
@@ -22,7 +27,7 @@ impl Wakes {
     pub(super) fn push(&mut self, waker: Option<Waker>) {
         match waker {
             Some(waker) if self.first.is_none() => self.first = Some(waker),
-            Some(waker) => self.more.push_back(waker),
+            Some(waker) => self.rest().wakers.push_back(waker),
             None => {}
         }
     }
@@ -31,12 +36,16 @@ impl Wakes {
         if let Owner::Worker(worker) = owner
             && worker.has_hooks()
         {
-            self.gone.push(worker);
+            self.rest().gone.push(worker);
         }
     }
 
     pub(super) fn tell_change(&mut self, worker: &Worker) {
-        self.changed.push(worker.clone());
+        self.rest().changed.push_back(worker.clone());
+    }
+
+    fn rest(&mut self) -> &mut Rest {
+        self.rest.get_or_insert_default()
     }
 }
 
@@ -45,21 +54,37 @@ impl Drop for Wakes {
     /// what is ready.
     #[inline]
     fn drop(&mut self) {
-        if self.changed.is_empty() && self.more.is_empty() {
+        if let Some(mut rest) = self.rest.take() {
             if let Some(waker) = self.first.take() {
-                waker.wake();
+                rest.wakers.push_front(waker);
             }
-            return;
-        }
-        while let Some(worker) = self.changed.pop() {
-            let mut rest = std::mem::take(self);
-            worker.tell_change();
-            std::mem::swap(self, &mut rest);
-        }
-        while let Some(waker) = self.first.take().or_else(|| self.more.pop_front()) {
-            let mut rest = std::mem::take(self);
+        } else if let Some(waker) = self.first.take() {
             waker.wake();
-            std::mem::swap(self, &mut rest);
+        }
+    }
+}
+
+impl Drop for Rest {
+    fn drop(&mut self) {
+        // What is left, should one of these panic.
+        struct Left<'a>(&'a mut Rest);
+        impl Drop for Left<'_> {
+            fn drop(&mut self) {
+                self.0.call();
+            }
+        }
+        let left = Left(self);
+        left.0.call();
+    }
+}
+
+impl Rest {
+    fn call(&mut self) {
+        while let Some(worker) = self.changed.pop_front() {
+            worker.tell_change();
+        }
+        while let Some(waker) = self.wakers.pop_front() {
+            waker.wake();
         }
     }
 }

@@ -13,11 +13,26 @@ pub(super) enum Watch {
     Next(Moment),
 }
 
+/// What is to be done next.
+pub(in crate::local) enum Due {
+    /// The rest, at once: others may be served in between.
+    More,
+    /// To come again then; with `None` there is no need, and the timer forgets the domain.
+    Next(Option<Moment>),
+}
+
+/// How many waits end before the mutex is released for a moment.
+const AT_ONCE: usize = 64;
+
 impl Core {
-    /// Ends the waits whose time is over, and looks for grants that nobody takes. When to come again; `None` if there is no need, and the timer
-    /// forgets the domain.
-    pub(in crate::local) fn expire(&mut self, now: Moment, wakes: &mut Wakes) -> Option<Moment> {
+    /// Ends the waits whose time is over, and looks for grants that nobody takes. `about` is the same moment as [`Origin`](crate::local::graph::Origin)s have it.
+    pub(in crate::local) fn expire(&mut self, now: Moment, about: Moment, wakes: &mut Wakes) -> Due {
+        let mut ended = 0;
         while let Some((_, slot)) = self.deadlines.first().filter(|(moment, _)| *moment <= now) {
+            if ended == AT_ONCE {
+                return Due::More;
+            }
+            ended += 1;
             let Some(wait) = self.waiters.at(slot).map(|(wait, _)| wait) else { unreachable!("who has a deadline waits") };
             self.undue(wait);
             // One that was granted before this has its lock: whoever came first under this mutex decides.
@@ -25,18 +40,18 @@ impl Core {
                 self.effects.expired.push(wait);
             }
         }
-        self.look_round(now, wakes);
+        self.look_round(now, about, wakes);
         self.look_at_holds(now);
         let holds = self.tracking.as_ref().and_then(|tracking| tracking.next());
         let watch = if let Watch::Next(moment) = self.watch { Some(moment) } else { None };
         let next = [watch, holds, self.deadlines.first().map(|(moment, _)| moment)].into_iter().flatten().min();
         self.timed = next.is_some();
-        next
+        Due::Next(next)
     }
 
     /// Notes since when grants have not been taken. Of one that is older than `stall_time` all who wait behind it are told, as who is first of
     /// them may not be polled any more either; what they do, they do with the lock at hand.
-    fn look_round(&mut self, now: Moment, wakes: &mut Wakes) {
+    fn look_round(&mut self, now: Moment, about: Moment, wakes: &mut Wakes) {
         let asked = match self.watch {
             Watch::Off => return,
             Watch::Asked => true,
@@ -62,7 +77,7 @@ impl Core {
                 wakes.push(self.waiters.get_mut(&behind).and_then(|waiter| waiter.waker.take()));
             }
         }
-        let next = [next, self.look_at_suspects(now)].into_iter().flatten().min();
+        let next = [next, self.look_at_suspects(now, about)].into_iter().flatten().min();
         self.watch = next.map_or(Watch::Off, Watch::Next);
     }
 

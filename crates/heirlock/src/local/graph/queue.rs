@@ -3,8 +3,8 @@
 use std::num::NonZeroU32;
 
 use super::heap::Heap;
-use super::records::Wait;
-use super::slab::{NIL, Slab};
+use super::records::{OF_LOCK, Wait};
+use super::slab::{Link, NIL, Slab};
 use super::urgency::{NEVER, Order, Rank, Urgency, descending, priority_of};
 
 /// The heaps that a wait is in: `Wait::places` is indexed by these.
@@ -13,11 +13,17 @@ const PRIORITY: usize = 1;
 const DEADLINE: usize = 2;
 const ARRIVAL: usize = 3;
 
+/// The place of a wait that is in the line.
+const IN_LINE: u32 = u32::MAX;
+
 /// The waits of one lock: in the order in which they are served, and where that does not tell, the most urgent in each respect and the oldest.
 #[derive(Debug)]
 pub(super) struct Queue {
     order: Order,
     limit: Option<NonZeroU32>,
+    /// Most who wait are equal but for their arrival. Those stand in a line, where it costs the same to come and go however long it is.
+    line: Line,
+    /// The others.
     serve: Heap<Rank>,
     /// Where the order is not by priority.
     by_priority: Heap<u64>,
@@ -35,6 +41,7 @@ impl Queue {
         Queue {
             order,
             limit,
+            line: Line::EMPTY,
             serve: Heap::new(),
             by_priority: Heap::new(),
             by_deadline: Heap::new(),
@@ -45,20 +52,33 @@ impl Queue {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.serve.len()
+        self.serve.len() + self.line.length
     }
 
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.serve.is_empty()
+        self.line.head == NIL && self.serve.is_empty()
     }
 
-    pub(super) fn slots(&self) -> impl Iterator<Item = u32> + '_ {
-        self.serve.items().iter().map(|item| item.1)
+    /// In no order.
+    pub(super) fn slots<'a>(&'a self, waits: &'a Slab<Wait>) -> impl Iterator<Item = u32> + 'a {
+        self.line.slots(waits).chain(self.serve.items().iter().map(|item| item.1))
+    }
+
+    /// The first in serving order, the limit apart.
+    #[inline]
+    fn head(&self) -> Option<(Rank, u32)> {
+        let in_line = (self.line.head != NIL).then_some((self.line.rank, self.line.head));
+        match (in_line, self.serve.first()) {
+            (Some(first), Some(other)) if other.0 < first.0 => Some(other),
+            (None, other) => other,
+            (first, _) => first,
+        }
     }
 
     /// Who is next.
     pub(super) fn first(&self) -> Option<u32> {
-        self.overdue().or_else(|| self.serve.first().map(|(_, slot)| slot))
+        self.overdue().or_else(|| self.head().map(|(_, slot)| slot))
     }
 
     /// The oldest, when enough others were granted before it.
@@ -68,21 +88,24 @@ impl Queue {
 
     /// Whether a newcomer of this urgency would be next.
     pub(super) fn leads(&self, urgency: Urgency, arrival: u64) -> bool {
-        self.overdue().is_none() && self.serve.first().is_none_or(|(rank, _)| self.order.rank(urgency, arrival) < rank)
+        self.overdue().is_none() && self.head().is_none_or(|(rank, _)| self.order.rank(urgency, arrival) < rank)
     }
 
     /// The best of all waits in each respect, those of one worker apart.
     pub(super) fn best(&self, waits: &Slab<Wait>, not: u32) -> Urgency {
         let fits = |slot: u32| waits[slot].worker != not;
-        if self.serve.is_empty() {
+        if self.is_empty() {
             return Urgency::NONE;
         }
+        // The keys of the line are all the same.
+        let line = self.line.slots(waits).find(|slot| fits(*slot)).map(|_| self.line.rank[0]);
+        let by_rank = || line.into_iter().chain(self.serve.first_where(fits).map(|(rank, _)| rank[0])).min();
         let priority = match self.order {
-            Order::Priority => self.serve.first_where(fits).map(|(rank, _)| rank[0]),
+            Order::Priority => by_rank(),
             _ => self.by_priority.first_where(fits).map(|(key, _)| key),
         };
         let deadline = match self.order {
-            Order::Deadline => self.serve.first_where(fits).map(|(rank, _)| rank[0]),
+            Order::Deadline => by_rank(),
             _ => self.by_deadline.first_where(fits).map(|(key, _)| key),
         };
         Urgency { priority: priority.map_or(i32::MIN, priority_of), deadline: deadline.unwrap_or(NEVER) }
@@ -90,7 +113,7 @@ impl Queue {
 
     pub(super) fn insert(&mut self, waits: &mut Slab<Wait>, slot: u32) {
         let Wait { urgency, arrival, .. } = waits[slot];
-        self.serve.insert(self.order.rank(urgency, arrival), slot, |slot, place| waits[slot].places[SERVE] = place);
+        self.stand(waits, slot, self.order.rank(urgency, arrival));
         if self.order != Order::Priority {
             self.by_priority.insert(descending(urgency.priority), slot, |slot, place| waits[slot].places[PRIORITY] = place);
         }
@@ -105,7 +128,7 @@ impl Queue {
 
     pub(super) fn remove(&mut self, waits: &mut Slab<Wait>, slot: u32) {
         let Wait { urgency, places, .. } = waits[slot];
-        self.serve.remove(places[SERVE], |slot, place| waits[slot].places[SERVE] = place);
+        self.step_out(waits, slot, places[SERVE]);
         if self.order != Order::Priority {
             self.by_priority.remove(places[PRIORITY], |slot, place| waits[slot].places[PRIORITY] = place);
         }
@@ -124,7 +147,12 @@ impl Queue {
         waits[slot].urgency = to;
         if self.order != Order::Fifo {
             let rank = self.order.rank(to, arrival);
-            self.serve.rekey(places[SERVE], rank, |slot, place| waits[slot].places[SERVE] = place);
+            if places[SERVE] == IN_LINE {
+                self.step_out(waits, slot, IN_LINE);
+                self.stand(waits, slot, rank);
+            } else {
+                self.serve.rekey(places[SERVE], rank, |slot, place| waits[slot].places[SERVE] = place);
+            }
         }
         if self.order != Order::Priority && from.priority != to.priority {
             let key = descending(to.priority);
@@ -137,6 +165,24 @@ impl Queue {
                 (_, NEVER) => self.by_deadline.remove(places[DEADLINE], moved),
                 (_, new) => self.by_deadline.rekey(places[DEADLINE], new, moved),
             }
+        }
+    }
+
+    /// Takes a place in serving order.
+    fn stand(&mut self, waits: &mut Slab<Wait>, slot: u32, rank: Rank) {
+        if self.line.admits(rank) {
+            waits[slot].places[SERVE] = IN_LINE;
+            self.line.append(waits, slot, rank);
+        } else {
+            self.serve.insert(rank, slot, |slot, place| waits[slot].places[SERVE] = place);
+        }
+    }
+
+    fn step_out(&mut self, waits: &mut Slab<Wait>, slot: u32, place: u32) {
+        if place == IN_LINE {
+            self.line.remove(waits, slot);
+        } else {
+            self.serve.remove(place, |slot, place| waits[slot].places[SERVE] = place);
         }
     }
 
@@ -153,5 +199,66 @@ impl Queue {
             self.oldest = oldest;
             self.bypassed = 0;
         }
+    }
+}
+
+/// Waits that differ in their arrival only, the first to come first; linked through the list of their lock, which they need once granted.
+#[derive(Debug)]
+struct Line {
+    head: u32,
+    tail: u32,
+    length: usize,
+    /// The head's; what follows the first two keys is the arrival.
+    rank: Rank,
+    /// The tail's arrival.
+    last: u64,
+}
+
+impl Line {
+    const EMPTY: Line = Line { head: NIL, tail: NIL, length: 0, rank: [0; 3], last: 0 };
+
+    /// Whether the newcomer would be the last of those.
+    #[inline]
+    fn admits(&self, rank: Rank) -> bool {
+        self.head == NIL || rank[0] == self.rank[0] && rank[1] == self.rank[1] && rank[2] > self.last
+    }
+
+    #[inline]
+    fn append(&mut self, waits: &mut Slab<Wait>, slot: u32, rank: Rank) {
+        if self.head == NIL {
+            (self.head, self.rank) = (slot, rank);
+        } else {
+            waits[self.tail].link[OF_LOCK].next = slot;
+        }
+        waits[slot].link[OF_LOCK] = Link { prev: self.tail, next: NIL };
+        (self.tail, self.last) = (slot, rank[2]);
+        self.length += 1;
+    }
+
+    #[inline]
+    fn remove(&mut self, waits: &mut Slab<Wait>, slot: u32) {
+        let Link { prev, next } = std::mem::replace(&mut waits[slot].link[OF_LOCK], Link::NONE);
+        if prev == NIL {
+            self.head = next;
+        } else {
+            waits[prev].link[OF_LOCK].next = next;
+        }
+        if next == NIL {
+            self.tail = prev;
+            self.last = if prev == NIL { 0 } else { waits[prev].arrival };
+        } else {
+            waits[next].link[OF_LOCK].prev = prev;
+            if prev == NIL {
+                self.rank[2] = waits[next].arrival;
+            }
+        }
+        self.length -= 1;
+    }
+
+    fn slots<'a>(&self, waits: &'a Slab<Wait>) -> impl Iterator<Item = u32> + 'a {
+        std::iter::successors((self.head != NIL).then_some(self.head), |slot| {
+            let next = waits[*slot].link[OF_LOCK].next;
+            (next != NIL).then_some(next)
+        })
     }
 }

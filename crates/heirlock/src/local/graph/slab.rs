@@ -98,7 +98,7 @@ impl<T> IndexMut<u32> for Slab<T> {
 /// The neighbours of a record in a list that runs through the records of a slab.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
-    prev: u32,
+    pub(super) prev: u32,
     pub(super) next: u32,
 }
 

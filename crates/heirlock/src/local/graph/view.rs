@@ -139,7 +139,7 @@ impl Graph {
     /// The waits on a lock, in the order in which they would be served.
     pub fn queue(&self, lock: LockKey) -> Vec<WaitKey> {
         let Some(lock) = self.locks.slot(lock.0).map(|slot| &self.locks[slot]) else { return Vec::new() };
-        let mut slots: Vec<u32> = lock.queue.slots().collect();
+        let mut slots: Vec<u32> = lock.queue.slots(&self.waits).collect();
         let rank = |slot: u32| lock.spec.order.rank(self.waits[slot].urgency, self.waits[slot].arrival);
         slots.sort_unstable_by_key(|&slot| (lock.queue.overdue() != Some(slot), rank(slot)));
         slots.into_iter().map(|slot| WaitKey(self.waits.id(slot))).collect()
