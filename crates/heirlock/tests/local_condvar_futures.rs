@@ -121,7 +121,7 @@ fn case_f04_abandoned_by_another_task() {
         }
         let start = clock.now();
         assert!(changed.notify_one());
-        for span in [Duration::ZERO, domain.stall_time() - ms(1)] {
+        for span in [Duration::ZERO, domain.stall_time().checked_sub(ms(1)).unwrap()] {
             clock.advance(span);
             domain.expire();
             assert!(!second.is_finished());

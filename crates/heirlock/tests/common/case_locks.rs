@@ -67,7 +67,7 @@ pub(crate) struct Locks {
     guards: BTreeMap<(String, String), Vec<Guard>>,
     /// By wait, what was granted and taken.
     taken: BTreeMap<String, (String, String)>,
-    locks: BTreeMap<String, Lock>,
+    made: BTreeMap<String, Lock>,
     workers: BTreeMap<String, Worker>,
     /// When waits expire, after the start.
     expiries: BTreeMap<String, Duration>,
@@ -88,7 +88,7 @@ impl Locks {
             waits: BTreeMap::new(),
             guards: BTreeMap::new(),
             taken: BTreeMap::new(),
-            locks: BTreeMap::new(),
+            made: BTreeMap::new(),
             workers: BTreeMap::new(),
             expiries: BTreeMap::new(),
         }
@@ -98,11 +98,11 @@ impl Locks {
     pub(crate) fn end(&mut self) {
         self.waits.clear();
         self.guards.clear();
-        for lock in self.locks.values() {
+        for lock in self.made.values() {
             assert!(!lock.is_locked());
         }
         assert_eq!(self.domain.records(), [0; 7]);
-        self.locks.clear();
+        self.made.clear();
         self.workers.clear();
     }
 
@@ -122,10 +122,10 @@ impl Locks {
         let by_guards: Vec<String> = guards.map(|((_, worker), _)| worker.clone()).collect();
         let shown = self.shown(lock);
         if self.manner.tracked {
-            assert_eq!(shown.is_some(), self.locks[lock].is_locked(), "all holds are known");
+            assert_eq!(shown.is_some(), self.made[lock].is_locked(), "all holds are known");
         }
         let holders = shown.unwrap_or_else(|| by_guards.clone());
-        assert_eq!(self.locks[lock].is_locked(), !holders.is_empty(), "{lock}");
+        assert_eq!(self.made[lock].is_locked(), !holders.is_empty(), "{lock}");
         assert!(by_guards.iter().all(|holder| holders.contains(holder)), "{lock}: {holders:?}, but {by_guards:?} have guards");
         holders
     }
@@ -179,7 +179,7 @@ impl Locks {
 
     fn hand(&self, worker: &str, lock: &str, call: Call, wait: &str) -> Hand<'static, Result<Guard>> {
         // It expires at the moment that the text says, whenever it begins.
-        let expires = self.expiries.get(wait).map(|expires| *expires - self.clock.now().since(self.start.0));
+        let expires = self.expiries.get(wait).map(|expires| expires.saturating_sub(self.clock.now().since(self.start.0)));
         let timeout = expires.or(call.timeout.map(Duration::from_millis));
         let deadline = call.deadline.map(|deadline| self.deadline(deadline));
         macro_rules! hand {
@@ -197,7 +197,7 @@ impl Locks {
                 Hand::by(&self.workers[worker], async move { acquire.await.map(Guard::$kind) })
             }};
         }
-        match &self.locks[lock] {
+        match &self.made[lock] {
             Lock::Mutex(lock) => hand!(Mutex, lock),
             Lock::RLock(lock) => hand!(RLock, lock),
         }
@@ -240,7 +240,7 @@ impl Stage for Locks {
             Kind::Mutex | Kind::RLock => lock!(RLock),
             kind => panic!("{name}: there is no {kind:?} yet"),
         };
-        self.locks.insert(name.to_owned(), lock);
+        self.made.insert(name.to_owned(), lock);
         self.outcome("ok")
     }
 
@@ -330,7 +330,7 @@ impl Stage for Locks {
         let shown = self.domain.snapshot();
         let mut now = Snapshot { suspected: !shown.suspected.is_empty(), ..Snapshot::default() };
         now.eff = self.workers.iter().map(|(name, worker)| (name.clone(), worker.effective_priority())).collect();
-        for lock in self.locks.keys() {
+        for lock in self.made.keys() {
             let holders = self.holders(lock).into_iter().map(|worker| {
                 let depth = self.guards.get(&(lock.clone(), worker.clone())).map_or(0, Vec::len).max(1);
                 (worker, ("x".to_owned(), u32::try_from(depth).unwrap()))

@@ -131,7 +131,7 @@ fn case_f04_abandoned_by_another_task() {
         drop(guard);
         let holder = |domain: &Domain| domain.snapshot().locks[0].holders[0].party.worker.name.clone();
         let kept_by = holder(&domain);
-        for span in [Duration::ZERO, domain.stall_time() - ms(1)] {
+        for span in [Duration::ZERO, domain.stall_time().checked_sub(ms(1)).unwrap()] {
             clock.advance(span);
             domain.expire();
             assert_eq!(holder(&domain), kept_by);
