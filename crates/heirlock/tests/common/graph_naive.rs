@@ -190,39 +190,6 @@ impl Naive {
 
     // The events.
 
-    pub(crate) fn remove_worker(&mut self, worker: Id) -> Reply {
-        let gone: Vec<Id> = self.waits.iter().filter(|(_, wait)| wait.worker == worker).map(|(id, _)| *id).collect();
-        for wait in gone {
-            self.did.removed.insert(wait);
-            if let Some(Wait { lock, granted: true, .. }) = self.waits.remove(&wait) {
-                self.owe(lock);
-            }
-        }
-        self.holds.retain(|hold| hold.worker != worker);
-        let removed = self.workers.remove(&worker).unwrap();
-        for fork in self.workers.values_mut().filter(|fork| fork.parent == Some(worker)) {
-            fork.parent = removed.parent;
-            fork.base = fork.base.max(removed.base);
-        }
-        for lock in self.locks.keys().copied().collect::<Vec<_>>() {
-            self.recount(lock);
-        }
-        Reply::Done(true)
-    }
-
-    pub(crate) fn remove_lock(&mut self, lock: Id) -> Reply {
-        let gone: Vec<Id> = self.waits.iter().filter(|(_, wait)| wait.lock == lock).map(|(id, _)| *id).collect();
-        for wait in self.queue(lock).into_iter().chain(gone) {
-            if self.waits.contains_key(&wait) {
-                self.did.removed.insert(wait);
-                self.end(wait);
-            }
-        }
-        self.holds.retain(|hold| hold.lock != lock);
-        self.locks.remove(&lock);
-        Reply::Done(true)
-    }
-
     pub(crate) fn notify(&mut self, lock: Id) -> Reply {
         if self.kind(lock) != Kind::Condition {
             return Reply::Done(false);
