@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 
+use super::graph::slab::slot_of;
 use super::graph::{LockKey, WaitKey, WorkerKey};
 
 /// An id of the graph: its lower half is a slot, and its upper half counts how often the slot was used.
@@ -39,7 +40,7 @@ pub(super) struct Slots<K, V> {
 /// The slot of an id.
 #[inline]
 pub(super) fn slot(id: impl Id) -> u32 {
-    u32::try_from(id.number() & u64::from(u32::MAX)).unwrap_or(u32::MAX)
+    slot_of(id.number())
 }
 
 impl<K: Id, V> Slots<K, V> {

@@ -60,6 +60,11 @@ impl Graph {
         let (worker, lock) = (self.waits[own].worker, self.waits[own].lock);
         let key = WaitKey(self.waits.id(own));
         self.settle();
+        if self.is_settled() && !self.is_waited_for(worker) {
+            // Nothing became grantable, and no way leads back to who waits.
+            self.finish(effects);
+            return Acquired::Queued(key);
+        }
         if !self.stirred.is_empty() {
             self.cyclic = self.cyclic || self.find_cycle(worker, Ways::Boosts, false).is_some();
             self.promote(effects);

@@ -197,6 +197,9 @@ impl Graph {
 
     /// Takes all waits and untaken grants of the worker on the lock away from it.
     pub(super) fn displace(&mut self, worker: u32, lock: u32, displaced: &mut Vec<Displaced>) {
+        if [self.workers[worker].waits, self.workers[worker].untaken] == [NIL; 2] {
+            return;
+        }
         while let Some(slot) = self.find_untaken(worker, lock) {
             displaced.push(Displaced { wait: WaitKey(self.waits.id(slot)), arrival: self.waits[slot].arrival });
             self.give_back(slot);

@@ -245,6 +245,10 @@ impl Graph {
     pub fn release_levels(&mut self, worker: WorkerKey, lock: LockKey, levels: u32, effects: &mut Effects) -> Released {
         let (Some(worker), Some(lock)) = (self.workers.slot(worker.0), self.locks.slot(lock.0)) else { return Released::NotHeld };
         let Some(hold) = self.find_hold(worker, lock) else { return Released::NotHeld };
+        if self.holds[hold].depth == levels && self.pass_on(hold, effects) {
+            self.finish(effects);
+            return Released::Freed;
+        }
         // Who gives up what it was granted has taken note.
         let mut noted = false;
         while self.holds[hold].depth < levels.saturating_add(self.untaken_levels(worker, lock)) {

@@ -149,7 +149,8 @@ impl Graph {
     }
 
     /// Whether the running event has nothing left to do.
-    fn is_settled(&self) -> bool {
+    #[inline]
+    pub(super) fn is_settled(&self) -> bool {
         self.stirred.is_empty() && self.due.is_empty() && self.grantees.is_empty() && self.doubtful.is_empty() && self.fell.is_empty()
     }
 

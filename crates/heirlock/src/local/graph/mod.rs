@@ -31,11 +31,12 @@ mod effects;
 mod events;
 mod grant;
 pub(super) mod heap;
+mod pass;
 mod propagate;
 mod queue;
 mod records;
 mod search;
-mod slab;
+pub(super) mod slab;
 mod urgency;
 mod view;
 

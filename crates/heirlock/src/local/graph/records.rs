@@ -204,6 +204,11 @@ impl Worker {
         [self.parent, self.holds] == [NIL; 2] && self.is_last()
     }
 
+    /// Whether it waits for one thing, and nobody inherits from it but by that.
+    pub(super) fn waits_for_one(&self) -> bool {
+        self.pending == 1 && self.forks == NIL && self.scratch.due == Due::Nothing
+    }
+
     /// Whether a change of its urgency ends with it, and none is due yet.
     pub(super) fn is_last(&self) -> bool {
         [self.waits, self.forks] == [NIL; 2] && self.scratch.due == Due::Nothing
@@ -261,6 +266,13 @@ pub(super) struct Hold {
     pub(super) depth: u32,
     pub(super) origin: Origin,
     pub(super) link: [Link; 2],
+}
+
+impl Hold {
+    /// Whether it is alone in both its lists.
+    pub(super) fn is_only(&self) -> bool {
+        self.link.iter().all(|link| [link.prev, link.next] == [NIL; 2])
+    }
 }
 
 impl Linked<2> for Hold {

@@ -157,7 +157,7 @@ impl Graph {
     }
 
     /// Whether anything can lead back to the worker. Most who wait hold nothing that others wait for, and need no search.
-    fn is_waited_for(&self, worker: u32) -> bool {
+    pub(super) fn is_waited_for(&self, worker: u32) -> bool {
         let entry = &self.workers[worker];
         if entry.parent != NIL {
             return true;

@@ -16,7 +16,9 @@ pub(super) struct Slab<T> {
 #[derive(Debug)]
 struct Entry<T> {
     generation: u32,
-    value: Option<T>,
+    live: bool,
+    /// What was removed stays until the slot is used again: records are large, plain, and looked at far more often than made.
+    value: T,
 }
 
 impl<T> Slab<T> {
@@ -28,15 +30,21 @@ impl<T> Slab<T> {
         self.live
     }
 
+    #[inline]
     pub(super) fn insert(&mut self, value: T) -> u32 {
         self.live += 1;
-        if let Some(slot) = self.free.pop() {
-            self.entries[slot as usize].value = Some(value);
-            return slot;
-        }
+        let Some(slot) = self.free.pop() else { return self.grow(value) };
+        let entry = &mut self.entries[slot as usize];
+        entry.live = true;
+        entry.value = value;
+        slot
+    }
+
+    #[cold]
+    fn grow(&mut self, value: T) -> u32 {
         let slot = u32::try_from(self.entries.len()).ok().filter(|slot| *slot != NIL);
         let Some(slot) = slot else { panic!("more than four thousand million records in one domain") };
-        self.entries.push(Entry { generation: 1, value: Some(value) });
+        self.entries.push(Entry { generation: 1, live: true, value });
         slot
     }
 
@@ -44,9 +52,8 @@ impl<T> Slab<T> {
     #[inline]
     pub(super) fn remove(&mut self, slot: u32) {
         let entry = &mut self.entries[slot as usize];
-        debug_assert!(entry.value.is_some(), "slot {slot} is empty");
-        // Not handed out: records are large, and nobody wants one back.
-        entry.value = None;
+        debug_assert!(entry.live, "slot {slot} is empty");
+        entry.live = false;
         self.live -= 1;
         if entry.generation < u32::MAX {
             entry.generation += 1;
@@ -63,36 +70,44 @@ impl<T> Slab<T> {
     /// The slot of the record with this id, if it still exists.
     #[inline]
     pub(super) fn slot(&self, id: u64) -> Option<u32> {
-        let slot = u32::try_from(id & u64::from(u32::MAX)).unwrap_or(NIL);
+        let slot = slot_of(id);
         let entry = self.entries.get(slot as usize)?;
-        (u64::from(entry.generation) == id >> 32 && entry.value.is_some()).then_some(slot)
+        (u64::from(entry.generation) == id >> 32 && entry.live).then_some(slot)
     }
 
     pub(super) fn slots(&self) -> impl Iterator<Item = u32> + '_ {
-        (0_u32..).zip(&self.entries).filter(|(_, entry)| entry.value.is_some()).map(|(slot, _)| slot)
+        (0_u32..).zip(&self.entries).filter(|(_, entry)| entry.live).map(|(slot, _)| slot)
     }
 }
 
 impl<T> Index<u32> for Slab<T> {
     type Output = T;
 
-    #[inline]
+    // Dozens of times an event, and the compiler thinks it too large to be inlined.
+    #[allow(clippy::inline_always)]
+    #[inline(always)]
     fn index(&self, slot: u32) -> &T {
-        match &self.entries[slot as usize].value {
-            Some(value) => value,
-            None => unreachable!("slot {slot} is empty"),
-        }
+        let entry = &self.entries[slot as usize];
+        debug_assert!(entry.live, "slot {slot} is empty");
+        &entry.value
     }
 }
 
 impl<T> IndexMut<u32> for Slab<T> {
-    #[inline]
+    #[allow(clippy::inline_always)]
+    #[inline(always)]
     fn index_mut(&mut self, slot: u32) -> &mut T {
-        match &mut self.entries[slot as usize].value {
-            Some(value) => value,
-            None => unreachable!("slot {slot} is empty"),
-        }
+        let entry = &mut self.entries[slot as usize];
+        debug_assert!(entry.live, "slot {slot} is empty");
+        &mut entry.value
     }
+}
+
+/// The slot that an id names.
+#[inline]
+pub(in crate::local) fn slot_of(id: u64) -> u32 {
+    let [_, _, _, _, slot @ ..] = id.to_be_bytes();
+    u32::from_be_bytes(slot)
 }
 
 /// The neighbours of a record in a list that runs through the records of a slab.
