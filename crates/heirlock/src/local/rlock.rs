@@ -20,7 +20,7 @@ use crate::{Result, Worker};
 
 /// A [`Mutex`](super::Mutex) whose holder may acquire it again: it is free when all its guards have gone.
 ///
-/// Who holds it is a [`Worker`](crate::Worker), or for blocking calls outside a runtime the thread. A bare task gets `NeedsWorker` when it would
+/// Who holds it is a [`Worker`], or for blocking calls outside a runtime the thread. A bare task gets `NeedsWorker` when it would
 /// enter again, for its arms of `join!` or `select!` cannot be told apart and would all be inside. As one worker may have several guards, they give
 /// `&T` only.
 ///
