@@ -1,8 +1,8 @@
-//! Locks for asynchronous workers that share something beyond one process: leases with renewal, priorities, fences and a clear word when one is
-//! lost.
+//! Locks for asynchronous workers. Beyond one process: leases with renewal, priorities, fences and a clear word when one is lost. Within one: locks
+//! whose holder inherits the priority of whoever waits, and whose deadlocks are errors.
 //!
-//! You do not need this crate for a value that the tasks of one process share for microseconds (`tokio::sync::Mutex`), for a counter (an atomic), or
-//! for two scripts that only must not overlap (`flock`).
+//! You do not need this crate for a value that equally urgent tasks of one process share for microseconds (`tokio::sync::Mutex`), for a counter (an
+//! atomic), or for two scripts that only must not overlap (`flock`).
 //!
 //! ```
 //! use heirlock::{Locks, Released};
@@ -16,16 +16,28 @@
 //! # Ok(()) }
 //! ```
 //!
+//! ```
+//! use heirlock::{Worker, local::Mutex};
+//! use std::time::Duration;
+//! static DEVICE: Mutex<Vec<u8>> = Mutex::named("device", Vec::new());
+//! # pollster::block_on(async {
+//! // While the alarm waits, whoever holds the device counts as 10.
+//! let write = async || DEVICE.lock().timeout(Duration::from_millis(50)).await.map(|mut device| device.push(7));
+//! Worker::new("alarm").priority(10).run(write()).await?;
+//! # Ok::<(), heirlock::Error>(()) }).unwrap();
+//! ```
+//!
 //! # Where to look
 //! - [`Locks`], [`Lease`] and [`lease::Acquire`]: what a user calls.
 //! - [`local`]: locks within one process, with inheritance and deadlock errors.
 //! - [`store`]: the engines. `sqlite:` is shared by all processes of a machine (feature `sqlite`), `memory:` stays within one.
 //! - [`lease::ledger`]: the rules, as a pure state machine; [`lease::Store`]: what an engine must do.
-//! - [`Worker`]: gives a line of work its name, priority and deadline.
+//! - [`Worker`]: gives a line of work its name, priority and deadline, and its arms forks.
 //! - [`observe`]: who holds and who waits, in the shape that all faces share.
 //!
 //! # Features
-//! `tokio` (default): `spawn`. `sqlite`: the embedded store. `conformance`: the suite that a store must pass. Leases themselves need no runtime.
+//! `tokio` (default): `spawn`, and local locks know which task is running. `sqlite`: the embedded store. `conformance`: the suite that a store must
+//! pass. Neither leases nor local locks need a runtime.
 
 pub mod clock;
 #[cfg(feature = "conformance")]

@@ -2,6 +2,8 @@
 #![allow(missing_docs)]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "common/case_text.rs"]
+mod case_text;
 #[path = "common/graph_world.rs"]
 mod graph_world;
 
@@ -9,7 +11,8 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::num::NonZeroU32;
 
-use graph_world::{Call, Names, Outcome, Snapshot, World};
+use case_text::{Call, Names, Outcome, Snapshot};
+use graph_world::World;
 use heirlock::local::graph::{Kind, LockSpec, Order};
 use serde::Deserialize;
 
@@ -91,7 +94,7 @@ fn apply(world: &mut World, op: &Op) -> Outcome {
             world.lock(lock, LockSpec { order, bypass: *bypass, ..LockSpec::new(kind) })
         }
         Op::Acquire { worker, lock, wait, mode, prio, deadline } => {
-            world.acquire(worker, lock, wait, Call { shared: mode == "s", priority: *prio, deadline: *deadline })
+            world.acquire(worker, lock, wait, Call { shared: mode == "s", priority: *prio, deadline: *deadline, ..Call::default() })
         }
         Op::Try { worker, lock, mode } => world.try_acquire(worker, lock, mode == "s"),
         Op::Cancel { wait } => world.cancel(wait),

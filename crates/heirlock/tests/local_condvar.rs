@@ -1,26 +1,8 @@
 //! Conditions: the cases that concern them, by number.
 //!
-//! | case | of a condition |
-//! |---|---|
-//! | P10 | a notification before the deadline stands, however late it is heard |
-//! | P15 | all levels are given up, and come back |
-//! | P16, P18, P19 | who waits is notified in the order of a lock's queue |
-//! | P20 | a wait of no time gives the lock up once, and is never queued |
-//! | F01, F02, F03 | a notification belongs to the worker |
-//! | F04 | one that nobody hears passes on after `stall_time` |
-//! | F05 | a storm of waits, cancelled anywhere |
-//! | F06, F17 | arms of one task wait beside each other, and all go on |
-//! | F08 | outside a task, nobody in particular waits |
-//! | F10 | blocking within a runtime is refused |
-//! | F11 | a wait that goes to another thread with its guard |
-//! | F12 | what was poisoned meanwhile is not handed back in silence |
-//! | F13 | who is cancelled after it was notified passes that on, in every state |
-//! | F15 | forgotten waits |
+//! `local_cases.rs` has the table of them all. F01 to F05, F13, F15 and F17 are in `local_condvar_futures.rs`.
 //!
-//! F01 to F05, F13, F15 and F17 are in `local_condvar_futures.rs`.
-//!
-//! P01 to P09, P11 to P14 and P22 to P28 are of holders, and nobody holds a condition: that it boosts nobody, and is in no verdict, is asserted in P15
-//! and F09. F07 is of spawned children: whoever is to notify is not known.
+//! Cases of holders do not apply, for nobody holds a condition: that it boosts nobody, and is in no verdict, is asserted in P15 and F09.
 #![allow(missing_docs)]
 #![allow(clippy::unwrap_used)]
 

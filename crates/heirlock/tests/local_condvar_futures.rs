@@ -1,4 +1,4 @@
-//! Waits for conditions that are abandoned, cancelled, forgotten, or many: cases by number. `local_condvar.rs` has the table.
+//! Waits for conditions that are abandoned, cancelled, forgotten, or many: cases by number. `local_cases.rs` has the table.
 #![allow(missing_docs)]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -11,12 +11,12 @@ use std::mem::forget;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::polls::{Hand, everywhere, in_tasks, once, pause};
 use common::random::{Random, seed};
 use heirlock::Worker;
-use heirlock::clock::ManualClock;
+use heirlock::clock::{Clock, ManualClock};
 use heirlock::local::{Condvar, Domain, Mutex, MutexGuard};
 
 const fn ms(span: u64) -> Duration {
@@ -104,27 +104,34 @@ fn case_f03_select_in_a_loop() {
 #[test]
 fn case_f04_abandoned_by_another_task() {
     everywhere(|| async {
-        let stall = ms(250);
-        let domain = Domain::builder().stall_time(stall).build();
-        let lock = Arc::new(Mutex::new(0).in_domain(&domain));
-        let changed = Arc::new(Condvar::new().in_domain(&domain));
+        let (domain, clock, lock, changed) = pair();
+        let (lock, changed) = (Arc::new(lock), Arc::new(changed));
         let mut f1 = changed.wait(lock.lock().await.unwrap());
         assert!(once(&mut f1).await.is_pending());
         let second = std::thread::spawn({
-            let (lock, changed) = (Arc::clone(&lock), Arc::clone(&changed));
+            let (lock, changed, clock) = (Arc::clone(&lock), Arc::clone(&changed), clock.clone());
             move || {
                 drop(changed.wait(lock.lock_blocking().unwrap()).blocking().unwrap());
-                Instant::now()
+                clock.now()
             }
         });
         // The second waits behind f1.
         while domain.records()[5] < 2 {
             std::thread::yield_now();
         }
-        let start = Instant::now();
+        let start = clock.now();
         assert!(changed.notify_one());
-        let waited = second.join().unwrap() - start;
-        assert!(waited >= stall && waited < 2 * stall, "{waited:?}");
+        for span in [Duration::ZERO, domain.stall_time().checked_sub(ms(1)).unwrap()] {
+            clock.advance(span);
+            domain.expire();
+            assert!(!second.is_finished());
+            // The second still waits for the condition, and holds nothing.
+            assert_eq!(domain.snapshot().locks.iter().map(|lock| lock.queue.len()).sum::<usize>(), 1);
+        }
+        // It takes no longer than it must: the clock stands from now on.
+        clock.advance(ms(1));
+        domain.expire();
+        assert_eq!(second.join().unwrap().since(start), domain.stall_time());
         // It believes nothing: it gets the lock when it is free, to look for itself.
         let guard = Hand::by(&Worker::new("holder"), lock.lock()).ready().unwrap();
         assert!(once(&mut f1).await.is_pending());

@@ -1,4 +1,4 @@
-//! Futures that are abandoned, cancelled, forgotten: the F cases that are the same for each lock, once for each.
+//! Futures that expire, are abandoned, cancelled, forgotten: the cases that are the same for each lock, once for each.
 #![allow(missing_docs)]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use common::polls::{Hand, everywhere, once, pause};
 use common::random::{Random, seed};
 use heirlock::Worker;
-use heirlock::clock::ManualClock;
+use heirlock::clock::{Clock, ManualClock};
 use heirlock::local::Domain;
 
 const fn ms(span: u64) -> Duration {

@@ -58,7 +58,7 @@ fn case_f11_transfer_to_who_waits_for_it() {
 }
 
 #[test]
-fn a_transfer_takes_all_levels() {
+fn case_f11_a_transfer_takes_all_levels() {
     let domain = Domain::builder().build();
     let lock = RLock::new(()).in_domain(&domain);
     let (giver, taker) = (worker("giver", 1), worker("taker", 2));

@@ -58,27 +58,6 @@ fn case_p09_deadlock() {
 }
 
 #[test]
-fn case_p10_expiry_against_grant() {
-    for (release_at, granted) in [(100, false), (99, true)] {
-        let (domain, clock) = domain();
-        let lock = Mutex::new(()).in_domain(&domain);
-        let guard = Hand::by(&worker("t", 0), lock.lock()).ready().unwrap();
-        let mut w1 = Hand::by(&worker("w1", 50), lock.lock().timeout(ms(100))).waiting();
-        let mut w2 = Hand::by(&worker("w2", 20), lock.lock()).waiting();
-        clock.advance(ms(release_at));
-        drop(guard);
-        clock.advance(ms(150 - release_at));
-        if granted {
-            drop(w1.ready().unwrap());
-        } else {
-            assert!(w1.ready().unwrap_err().is_timeout());
-        }
-        drop(w2.ready().unwrap());
-        assert_idle(&domain);
-    }
-}
-
-#[test]
 fn case_p11_cancel_after_grant() {
     let (domain, _) = domain();
     let lock = Mutex::new(()).in_domain(&domain);
@@ -158,26 +137,26 @@ fn case_p16_earliest_deadline_among_equals() {
     }
 }
 
+/// In one arm a bare task holds the lock, in another it waits for it.
+#[cfg(feature = "tokio")]
 #[test]
-fn case_p20_zero_timeout() {
-    let (domain, _) = domain();
-    let lock = Mutex::new(()).in_domain(&domain);
-    let (holder, other) = (worker("holder", 1), worker("other", 9));
-    drop(Hand::by(&other, lock.lock().timeout(Duration::ZERO)).ready().unwrap());
-    let guard = Hand::by(&holder, lock.lock()).ready().unwrap();
-    for _ in 0..2 {
-        assert!(Hand::by(&other, lock.lock().timeout(Duration::ZERO)).ready().unwrap_err().is_timeout());
-        assert!(Hand::by(&other, lock.lock().deadline(Instant::now())).ready().unwrap_err().is_timeout());
-        assert_eq!(holder.effective_priority(), 1);
-    }
-    // The second round is with somebody queued.
-    let kept = Hand::by(&other, lock.lock()).waiting();
-    assert!(Hand::by(&worker("third", 99), lock.lock().timeout(Duration::ZERO)).ready().unwrap_err().is_timeout());
-    assert_eq!(holder.effective_priority(), 9);
-    drop(guard);
-    drop(Hand::by(&other, lock.lock().timeout(Duration::ZERO)).ready().unwrap());
-    drop(kept);
-    assert_idle(&domain);
+fn case_p21_self_wait_leaves_nothing_behind() {
+    in_tasks(|| async {
+        let (domain, _) = domain();
+        let lock = Mutex::new(()).in_domain(&domain);
+        let effective = || domain.snapshot().locks[0].holders[0].effective;
+        let guard = lock.lock().await.unwrap();
+        let mut again = lock.lock();
+        assert!(once(&mut again).await.is_pending());
+        assert_eq!(domain.snapshot().suspected.len(), 1);
+        let high = Hand::by(&worker("h", 50), lock.lock()).waiting();
+        assert_eq!(effective(), 50);
+        drop(high);
+        assert_eq!(effective(), 0);
+        drop(guard);
+        drop(again.await.unwrap());
+        assert_idle(&domain);
+    });
 }
 
 #[test]

@@ -3,23 +3,7 @@
 //! Under its type a cell that is empty is a `Mutex`, held by who makes the value, so what a queue does is tested with that. Here is what a cell adds:
 //! that the others go on at once when there is a value, and one after the other tries when an attempt ends without.
 //!
-//! | case | of a cell |
-//! |---|---|
-//! | P02, P03, P09 | who makes the value is boosted by who waits, until they go or it is there; a cycle is told |
-//! | P10, P20 | a deadline against the value; no time to wait |
-//! | P11, F13 | who was given the turn and is dropped passes it on |
-//! | F01, F02, F03, F04 | a turn belongs to the worker, and is taken over |
-//! | F05 | a storm of attempts, dropped anywhere |
-//! | F06 | arms of one task wait for each other; of one worker they are a deadlock |
-//! | F08 | outside a task |
-//! | F11 | an attempt that goes on on another thread |
-//! | F12 | a panic leaves the next to try: there is no half-made value, so there is no poison |
-//! | F15 | forgotten attempts |
-//! | F17 | bare arms |
-//!
-//! F01 to F05, F15 and F17 are in `local_once_futures.rs`.
-//!
-//! P15 is of conditions, P08 and P14 of locks that are entered by several, F10 of blocking calls, which a cell has none of.
+//! `local_cases.rs` has the table of the cases. F01 to F05, F07, F09, F15 and F17 are in `local_once_futures.rs`.
 #![allow(missing_docs)]
 #![allow(clippy::unwrap_used)]
 

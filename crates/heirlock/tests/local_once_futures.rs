@@ -1,4 +1,4 @@
-//! Attempts at making a value that are abandoned, cancelled, forgotten, or many: cases by number. `local_once.rs` has the table.
+//! Attempts at making a value that are abandoned, cancelled, forgotten, or many: cases by number. `local_cases.rs` has the table.
 #![allow(missing_docs)]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -12,12 +12,12 @@ use std::mem::forget;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::polls::{Hand, everywhere, in_tasks, once, pause};
 use common::random::{Random, seed};
 use heirlock::Worker;
-use heirlock::clock::ManualClock;
+use heirlock::clock::{Clock, ManualClock};
 use heirlock::local::{Domain, OnceCell};
 
 const fn ms(span: u64) -> Duration {
@@ -111,27 +111,33 @@ fn case_f03_select_in_a_loop() {
 #[test]
 fn case_f04_abandoned_by_another_task() {
     everywhere(|| async {
-        let stall = ms(250);
-        let domain = Domain::builder().stall_time(stall).build();
-        let cell = Arc::new(OnceCell::new().in_domain(&domain));
+        let (domain, clock, cell) = cell();
+        let cell = Arc::new(cell);
         let first = worker("first", 0);
         let making_it = making(&first, &cell);
         let mut f1 = Box::pin(cell.get_or_init(async || 1));
         assert!(once(&mut f1).await.is_pending());
         let second = std::thread::spawn({
-            let cell = Arc::clone(&cell);
+            let (cell, clock) = (Arc::clone(&cell), clock.clone());
             move || {
                 assert_eq!(pollster::block_on(cell.get_or_init(async || 2)).unwrap(), &2);
-                Instant::now()
+                clock.now()
             }
         });
         while domain.records()[5] < 2 {
             std::thread::yield_now();
         }
-        let start = Instant::now();
+        let start = clock.now();
         drop(making_it);
-        let waited = second.join().unwrap() - start;
-        assert!(waited >= stall && waited < 2 * stall, "{waited:?}");
+        for span in [Duration::ZERO, domain.stall_time().checked_sub(ms(1)).unwrap()] {
+            clock.advance(span);
+            domain.expire();
+            assert_eq!((cell.get(), domain.snapshot().locks[0].queue.len()), (None, 1));
+        }
+        // It takes no longer than it must: the clock stands from now on.
+        clock.advance(ms(1));
+        domain.expire();
+        assert_eq!(second.join().unwrap().since(start), domain.stall_time());
         assert_eq!(f1.await.unwrap(), &2);
         assert_idle(&domain);
     });
@@ -185,6 +191,58 @@ fn case_f05_cancel_storm() {
         let was_set = cell.get().is_some();
         assert_eq!((cell.set(0).is_ok(), cell.get().is_some()), (!was_set, true));
     }
+}
+
+/// Who makes the value awaits a child that needs it: who looks sees why nothing moves.
+#[test]
+fn case_f07_spawned_child() {
+    let one = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let two = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    for runtime in [one, two] {
+        let (domain, _, cell) = cell();
+        let cell = Arc::new(cell);
+        let (parent, child) = (worker("parent", 0), worker("child", 0));
+        let inner = Arc::clone(&cell);
+        let child = child.run(async move { *inner.get_or_init(async || 1).await.unwrap() });
+        runtime.block_on(async {
+            let task =
+                tokio::spawn(parent.run(async move { *cell.get_or_init(async || tokio::spawn(child).await.unwrap()).await.unwrap() }));
+            while domain.snapshot().edges.is_empty() {
+                pause().await;
+            }
+            let snapshot = domain.snapshot();
+            let edges: Vec<_> = snapshot.edges.iter().map(|edge| (&*edge.from.name, &*edge.to.name, edge.lock.as_deref())).collect();
+            assert_eq!(edges, [("child", "parent", Some("cell"))]);
+            assert!(snapshot.suspected.is_empty(), "of the await, nothing is known");
+            task.abort();
+            assert!(task.await.is_err());
+        });
+    }
+}
+
+#[test]
+fn case_f09_converging_waits_are_not_a_cycle() {
+    everywhere(|| async {
+        let domain = Domain::builder().build();
+        let [top, left, right] = [(); 3].map(|()| OnceCell::<u32>::new().in_domain(&domain));
+        let [end, w1, w2, start] = [0, 1, 2, 3].map(|at| worker(&format!("w{at}"), at));
+        let made = Hand::by(&end, top.get_or_init(pending)).waiting();
+        let needs = async || Ok::<u32, heirlock::Error>(*top.get_or_init(async || 1).await? + 1);
+        // From `start` by two ways to `end`.
+        let mut makers = [Hand::by(&w1, left.get_or_try_init(needs)).waiting(), Hand::by(&w2, right.get_or_try_init(needs)).waiting()];
+        let mut starts = [behind(&start, &left, 0), behind(&start, &right, 0)];
+        assert_eq!(end.effective_priority(), 3);
+        drop(made);
+        // Both are as urgent as `start`: the first to come makes it.
+        for maker in &mut makers {
+            assert_eq!(maker.ready().unwrap(), &2);
+        }
+        for start in &mut starts {
+            assert_eq!(start.ready().unwrap(), &2);
+        }
+        drop((starts, makers));
+        assert_idle(&domain);
+    });
 }
 
 #[test]

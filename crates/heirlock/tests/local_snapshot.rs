@@ -117,34 +117,41 @@ fn a_snapshot_tells_anonymous_acquires_apart() {
 }
 
 /// An explicit worker that holds the lock spawns a child that wants it, and awaits it: who looks sees why nothing moves.
-#[test]
-fn case_f07_the_snapshot_shows_the_child_waiting_on_its_parent() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let one = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    for runtime in [runtime, one] {
-        let (domain, _) = domain();
-        let lock = std::sync::Arc::new(Mutex::named("shared", ()).in_domain(&domain));
-        let seen = domain.clone();
-        runtime.block_on(async move {
-            let (parent, child) = (worker("parent", 0), worker("child", 0));
-            let task = tokio::spawn(parent.run(async move {
-                let _guard = lock.lock().await.unwrap();
-                let inner = lock.clone();
-                let child = tokio::spawn(child.run(async move { inner.lock().await.map(drop) }));
-                child.await.unwrap()
-            }));
-            while seen.snapshot().edges.is_empty() {
-                pause().await;
+macro_rules! child_of_the_holder {
+    ($test:ident, $lock:ident) => {
+        #[test]
+        fn $test() {
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+            let one = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            for runtime in [runtime, one] {
+                let (domain, _) = domain();
+                let lock = std::sync::Arc::new($lock::named("shared", ()).in_domain(&domain));
+                let seen = domain.clone();
+                runtime.block_on(async move {
+                    let (parent, child) = (worker("parent", 0), worker("child", 0));
+                    let task = tokio::spawn(parent.run(async move {
+                        let _guard = lock.lock().await.unwrap();
+                        let inner = lock.clone();
+                        let child = tokio::spawn(child.run(async move { inner.lock().await.map(drop) }));
+                        child.await.unwrap()
+                    }));
+                    while seen.snapshot().edges.is_empty() {
+                        pause().await;
+                    }
+                    let snapshot = seen.snapshot();
+                    assert_eq!(edges(&snapshot), [("child", "parent", Some("shared"))]);
+                    assert!(snapshot.to_string().contains("child waits for parent: shared"), "{snapshot}");
+                    assert!(snapshot.suspected.is_empty(), "of the await, nothing is known");
+                    task.abort();
+                    assert!(task.await.is_err());
+                });
             }
-            let snapshot = seen.snapshot();
-            assert_eq!(edges(&snapshot), [("child", "parent", Some("shared"))]);
-            assert!(snapshot.to_string().contains("child waits for parent: shared"), "{snapshot}");
-            assert!(snapshot.suspected.is_empty(), "of the await, nothing is known");
-            task.abort();
-            assert!(task.await.is_err());
-        });
-    }
+        }
+    };
 }
+
+child_of_the_holder!(case_f07_the_snapshot_shows_the_child_waiting_on_its_parent, Mutex);
+child_of_the_holder!(case_f07_the_same_of_a_re_entrant_lock, RLock);
 
 #[test]
 fn case_f15_behind_a_forgotten_guard_the_snapshot_names_the_line() {

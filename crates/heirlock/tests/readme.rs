@@ -2,10 +2,9 @@
 #![allow(missing_docs)]
 
 #[test]
-fn the_readmes_example_is_the_one_that_is_built() {
+fn the_readmes_examples_are_those_that_are_built() {
     let readme = include_str!("../../../README.md");
-    let example = include_str!("../examples/nightly.rs");
-    let shown = readme.split("```rust\n").nth(1).unwrap().split("```").next().unwrap();
-    let built = example.split_once("\n\n").unwrap().1;
-    assert_eq!(shown, built);
+    let shown: Vec<&str> = readme.split("```rust\n").skip(1).map(|block| block.split("```").next().unwrap()).collect();
+    let built = [include_str!("../examples/nightly.rs"), include_str!("../examples/alarm.rs")];
+    assert_eq!(shown, built.map(|example| example.split_once("\n\n").unwrap().1));
 }

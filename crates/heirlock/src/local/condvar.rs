@@ -22,7 +22,8 @@ pub enum Wakeup {
     TimedOut,
 }
 
-/// A condition: holders of a [`Mutex`](super::Mutex) or an [`RLock`](super::RLock) wait for it with their lock given up, until another who has changed something notifies them.
+/// A condition: holders of a [`Mutex`](super::Mutex) or an [`RLock`](super::RLock) wait for it with their lock given up, until another who has
+/// changed something notifies them.
 ///
 /// Who waits is notified in the order of their urgency, as by a lock, and then queues for its lock with its own priority. A notification is never
 /// lost on a waiter that goes: it passes to the next. What was waited for may have gone again by the time the lock is back; and a wait may end

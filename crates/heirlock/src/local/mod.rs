@@ -4,7 +4,12 @@
 //! - [`RLock`]: the same, and its holder may enter again.
 //! - [`Condvar`]: waits, with a guard of either given up, until somebody notifies it.
 //! - [`OnceCell`]: a value that is made once, by the first who needs it, while the others wait.
-//! - [`Domain`]: the locks that are looked at together for inheritance and deadlocks; there is a global one.
+//! - [`Domain`]: the locks that are looked at together for inheritance and deadlocks; there is a global one. It has the policy, the clock, the
+//!   [snapshot](Domain::snapshot), warnings of long holds, and the check of the order in which locks are taken.
+//!
+//! Waits are served by priority, then deadline, then arrival, unless a lock's [`Order`] says otherwise; a wait is a future with options, as
+//! [`Acquire`] has them; whoever is one line of work says so by a [`Worker`](crate::Worker). None of this needs a runtime. The guide `docs/local.md`
+//! of the repository says how inheritance works, who the worker is, and what differs from other locks.
 
 mod acquire;
 mod condvar;

@@ -21,7 +21,7 @@ use crate::{Result, Worker};
 /// A value that one at a time may use, and whose holder inherits the priority of whoever waits for it.
 ///
 /// The most urgent waiter is served first: the highest effective priority, then the earliest deadline, then the first to come. The lock passes
-/// directly from hand to hand; nobody overtakes the queue. An explicit [`Worker`](crate::Worker) whose wait would close a cycle gets an error
+/// directly from hand to hand; nobody overtakes the queue. An explicit [`Worker`] whose wait would close a cycle gets an error
 /// instead of waiting for ever.
 ///
 /// ```

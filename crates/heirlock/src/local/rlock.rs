@@ -20,8 +20,9 @@ use crate::{Result, Worker};
 
 /// A [`Mutex`](super::Mutex) whose holder may acquire it again: it is free when all its guards have gone.
 ///
-/// Who holds it is a [`Worker`](crate::Worker), or for blocking calls outside a runtime the thread. A bare task gets `NeedsWorker` when it would enter again, for its
-/// arms of `join!` or `select!` cannot be told apart and would all be inside. As one worker may have several guards, they give `&T` only.
+/// Who holds it is a [`Worker`], or for blocking calls outside a runtime the thread. A bare task gets `NeedsWorker` when it would
+/// enter again, for its arms of `join!` or `select!` cannot be told apart and would all be inside. As one worker may have several guards, they give
+/// `&T` only.
 ///
 /// ```
 /// use heirlock::Worker;
@@ -325,5 +326,44 @@ impl<T: ?Sized + fmt::Debug, P> fmt::Debug for RLockGuard<'_, T, P> {
 impl<T: ?Sized + fmt::Display, P> fmt::Display for RLockGuard<'_, T, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
+    }
+}
+
+#[cfg(all(test, not(any(heirlock_loom, heirlock_shuttle))))]
+mod tests {
+    use super::super::graph::NEVER;
+    use super::super::identity::Owner;
+    use super::super::raw::{Ask, Entered};
+    use super::*;
+
+    /// A hold as a condition gives it back, of so many levels that one more is the last that can be counted.
+    #[test]
+    fn one_level_more_than_can_be_counted() {
+        const LEVELS: u32 = u32::MAX - 1;
+        let domain = Domain::builder().build();
+        let (lock, worker) = (RLock::named("deep", 7).in_domain(&domain), Worker::new("deep"));
+        let owner = Owner::Worker(worker.clone());
+        let site = Location::caller();
+        let ask =
+            Ask { owner: &owner, priority: None, deadline: None, expires: None, over: true, arrival: None, depth: LEVELS, site, at: NEVER };
+        assert!(matches!(domain.event(|core| lock.raw.enter(core, &ask, &mut None)), Entered::Held));
+        let mut guard = lock.guard(Held::here(&lock.raw));
+        guard.levels = LEVELS;
+        let last = worker.scope(|| lock.try_lock()).unwrap();
+        let errors = [
+            worker.scope(|| lock.try_lock()).unwrap_err(),
+            worker.scope(|| lock.lock_blocking()).unwrap_err(),
+            pollster::block_on(worker.run(lock.lock())).unwrap_err(),
+            last.again().unwrap_err(),
+        ];
+        for error in errors {
+            assert!(error.is_overflow());
+            assert_eq!(error.to_string(), "lock \"deep\" is held as many levels deep as can be counted");
+        }
+        // None of them has changed the count.
+        drop(last);
+        guard.merge(guard.again().unwrap());
+        drop(guard);
+        assert_eq!((lock.is_locked(), domain.records()), (false, [0; 7]));
     }
 }

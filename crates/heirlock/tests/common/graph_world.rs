@@ -4,37 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::case_text::{Call, Names, Outcome, Snapshot, Stage};
 use heirlock::local::graph::{
     Acquired, Cycle, DeadlockPolicy, Effects, Graph, Left, LockKey, LockSpec, Mode, On, Released, Request, WaitKey, WorkerKey, WorkerSpec,
 };
-
-/// A cycle by names: worker, lock, worker, lock ...; a fork has no lock before it.
-pub(crate) type Names = Vec<String>;
-
-/// What came of an event.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Outcome {
-    /// held queued deadlock no cancelled forwarded timeout released kept ok
-    pub(crate) result: &'static str,
-    /// The other waits that were granted.
-    pub(crate) granted: Vec<String>,
-    /// Of a refused acquire.
-    pub(crate) cycle: Option<Names>,
-    /// Waits ended by a cycle, with it.
-    pub(crate) closed: Vec<(String, Names)>,
-    /// Workers whose effective priority the event changed.
-    pub(crate) changed: Vec<String>,
-}
-
-/// The whole state.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Snapshot {
-    pub(crate) eff: BTreeMap<String, i32>,
-    pub(crate) eff_deadline: BTreeMap<String, u64>,
-    pub(crate) holders: BTreeMap<String, BTreeMap<String, (String, u32)>>,
-    pub(crate) queues: BTreeMap<String, Vec<String>>,
-    pub(crate) suspected: bool,
-}
 
 #[derive(Default)]
 pub(crate) struct World {
@@ -48,14 +21,6 @@ pub(crate) struct World {
     names: BTreeMap<WorkerKey, String>,
     lock_names: BTreeMap<LockKey, String>,
     effects: Effects,
-}
-
-/// How an acquire is called.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Call {
-    pub(crate) shared: bool,
-    pub(crate) priority: Option<i32>,
-    pub(crate) deadline: Option<u64>,
 }
 
 impl World {
@@ -228,5 +193,49 @@ impl World {
             }
         }
         snapshot
+    }
+}
+
+impl Stage for World {
+    const SHOWS_DEADLINES: bool = true;
+
+    fn begin(&mut self, _expiries: &[&str]) {
+        *self = World::default();
+    }
+
+    fn worker(&mut self, name: &str, base: Option<i32>, deadline: Option<u64>, parent: Option<&str>) -> Outcome {
+        World::worker(self, name, base.unwrap_or(i32::MIN), deadline, parent, true)
+    }
+
+    fn lock(&mut self, name: &str, spec: LockSpec) -> Outcome {
+        World::lock(self, name, spec)
+    }
+
+    fn acquire(&mut self, worker: &str, lock: &str, wait: &str, call: Call) -> Outcome {
+        World::acquire(self, worker, lock, wait, call)
+    }
+
+    fn try_acquire(&mut self, worker: &str, lock: &str, shared: bool) -> Outcome {
+        World::try_acquire(self, worker, lock, shared)
+    }
+
+    fn cancel(&mut self, wait: &str) -> Outcome {
+        World::cancel(self, wait)
+    }
+
+    fn expire(&mut self, wait: &str) -> Outcome {
+        World::expire(self, wait)
+    }
+
+    fn release(&mut self, worker: &str, lock: &str) -> Outcome {
+        World::release(self, worker, lock)
+    }
+
+    fn base(&mut self, worker: &str, base: i32) -> Outcome {
+        World::base(self, worker, base)
+    }
+
+    fn look(&mut self) -> Snapshot {
+        World::snapshot(self)
     }
 }

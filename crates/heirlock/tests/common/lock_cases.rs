@@ -1,4 +1,52 @@
-// The cases of abandoned, cancelled and forgotten futures, for whichever lock is `Lock` where this is included.
+// The cases of time that is over, and of abandoned, cancelled and forgotten futures, for whichever lock is `Lock` where this is included.
+
+#[test]
+fn case_p10_expiry_against_grant() {
+    everywhere(|| async {
+        for (release_at, granted) in [(100, false), (99, true)] {
+            let (domain, clock) = domain();
+            let lock = Lock::new(()).in_domain(&domain);
+            let guard = Hand::by(&worker("t", 0), lock.lock()).ready().unwrap();
+            let mut w1 = Hand::by(&worker("w1", 50), lock.lock().timeout(ms(100))).waiting();
+            let mut w2 = Hand::by(&worker("w2", 20), lock.lock()).waiting();
+            clock.advance(ms(release_at));
+            drop(guard);
+            clock.advance(ms(150 - release_at));
+            if granted {
+                drop(w1.ready().unwrap());
+            } else {
+                assert!(w1.ready().unwrap_err().is_timeout());
+            }
+            drop(w2.ready().unwrap());
+            assert_idle(&domain);
+        }
+    });
+}
+
+#[test]
+fn case_p20_zero_timeout() {
+    everywhere(|| async {
+        let (domain, _) = domain();
+        let lock = Lock::new(()).in_domain(&domain);
+        let (holder, other) = (worker("holder", 1), worker("other", 9));
+        drop(Hand::by(&other, lock.lock().timeout(Duration::ZERO)).ready().unwrap());
+        let guard = Hand::by(&holder, lock.lock()).ready().unwrap();
+        for _ in 0..2 {
+            assert!(Hand::by(&other, lock.lock().timeout(Duration::ZERO)).ready().unwrap_err().is_timeout());
+            assert!(Hand::by(&other, lock.lock().deadline(Instant::now())).ready().unwrap_err().is_timeout());
+            assert_eq!(holder.effective_priority(), 1);
+        }
+        // Nor with somebody queued, whose untaken grant it is then.
+        let kept = Hand::by(&other, lock.lock()).waiting();
+        assert!(Hand::by(&worker("third", 99), lock.lock().timeout(Duration::ZERO)).ready().unwrap_err().is_timeout());
+        assert_eq!(holder.effective_priority(), 9);
+        drop(guard);
+        drop(Hand::by(&other, lock.lock().timeout(Duration::ZERO)).ready().unwrap());
+        drop(kept);
+        assert!(!lock.is_locked());
+        assert_idle(&domain);
+    });
+}
 
 #[test]
 fn case_f01_abandoned_future_a() {
@@ -61,29 +109,37 @@ fn case_f03_select_in_a_loop() {
 #[test]
 fn case_f04_abandoned_by_another_task() {
     everywhere(|| async {
-        let stall = ms(250);
-        let domain = Domain::builder().stall_time(stall).build();
+        let (domain, clock) = domain();
         let lock = Arc::new(Lock::named("kept", ()).in_domain(&domain));
         let guard = Hand::by(&Worker::new("holder"), lock.lock()).ready().unwrap();
         let mut f1 = lock.lock();
         assert!(once(&mut f1).await.is_pending());
         let second = std::thread::spawn({
-            let lock = Arc::clone(&lock);
+            let (lock, clock) = (Arc::clone(&lock), clock.clone());
             move || {
                 let guard = lock.lock_blocking().unwrap();
+                let taken = clock.now();
                 drop(guard);
-                Instant::now()
+                taken
             }
         });
         // The second has queued behind f1.
-        while domain.records()[1] < 2 {
+        while domain.snapshot().locks[0].queue.len() < 2 {
             std::thread::yield_now();
         }
-        let start = Instant::now();
+        let start = clock.now();
         drop(guard);
-        let taken = second.join().unwrap();
-        let waited = taken - start;
-        assert!(waited >= stall && waited < 2 * stall, "{waited:?}");
+        let holder = |domain: &Domain| domain.snapshot().locks[0].holders[0].party.worker.name.clone();
+        let kept_by = holder(&domain);
+        for span in [Duration::ZERO, domain.stall_time().checked_sub(ms(1)).unwrap()] {
+            clock.advance(span);
+            domain.expire();
+            assert_eq!(holder(&domain), kept_by);
+        }
+        // It takes no longer than it must: the clock stands from now on.
+        clock.advance(ms(1));
+        domain.expire();
+        assert_eq!(second.join().unwrap().since(start), domain.stall_time());
         // It believes nothing: it waits again, before those who came after it.
         let guard = Hand::by(&Worker::new("holder"), lock.lock()).ready().unwrap();
         let later = Hand::by(&Worker::new("later"), lock.lock()).waiting();
@@ -94,6 +150,22 @@ fn case_f04_abandoned_by_another_task() {
         drop(later);
         assert_idle(&domain);
     });
+}
+
+/// The same by the machine's clock and the timer's thread; how late they are is the machine's business.
+#[test]
+fn case_f04_by_the_machines_clock() {
+    let domain = Domain::builder().stall_time(ms(20)).build();
+    let lock = Lock::new(()).in_domain(&domain);
+    let guard = Hand::by(&worker("holder", 0), lock.lock()).ready().unwrap();
+    let abandoned = Hand::by(&worker("idle", 9), lock.lock()).waiting();
+    let next = lock.lock();
+    let start = Instant::now();
+    drop(guard);
+    drop(pollster::block_on(next).unwrap());
+    assert!(start.elapsed() >= domain.stall_time());
+    drop(abandoned);
+    assert_idle(&domain);
 }
 
 /// Whoever comes when the grant has long been stalled has the lock at once; whoever only tries does not, and takes nothing from who comes next.

@@ -1,0 +1,206 @@
+//! What an event does to the reference's lists: workers and locks that go, holds and waits that begin and end, grants, and cycles that are resolved.
+
+use std::collections::BTreeSet;
+
+use heirlock::local::graph::{DeadlockPolicy, Kind, Mode};
+
+use super::view::Soft;
+use super::{Cycle, Hold, Id, Naive, Reply, Wait};
+
+impl Naive {
+    pub(crate) fn remove_worker(&mut self, worker: Id) -> Reply {
+        let gone: Vec<Id> = self.waits.iter().filter(|(_, wait)| wait.worker == worker).map(|(id, _)| *id).collect();
+        for wait in gone {
+            self.did.removed.insert(wait);
+            if let Some(Wait { lock, granted: true, .. }) = self.waits.remove(&wait) {
+                self.owe(lock);
+            }
+        }
+        self.holds.retain(|hold| hold.worker != worker);
+        let removed = self.workers.remove(&worker).unwrap();
+        for fork in self.workers.values_mut().filter(|fork| fork.parent == Some(worker)) {
+            fork.parent = removed.parent;
+            fork.base = fork.base.max(removed.base);
+        }
+        for lock in self.locks.keys().copied().collect::<Vec<_>>() {
+            self.recount(lock);
+        }
+        Reply::Done(true)
+    }
+
+    pub(crate) fn remove_lock(&mut self, lock: Id) -> Reply {
+        let gone: Vec<Id> = self.waits.iter().filter(|(_, wait)| wait.lock == lock).map(|(id, _)| *id).collect();
+        for wait in self.queue(lock).into_iter().chain(gone) {
+            if self.waits.contains_key(&wait) {
+                self.did.removed.insert(wait);
+                self.end(wait);
+            }
+        }
+        self.holds.retain(|hold| hold.lock != lock);
+        self.locks.remove(&lock);
+        Reply::Done(true)
+    }
+
+    pub(crate) fn mode(&self, lock: Id, mode: Mode) -> Mode {
+        if self.locks[&lock].spec.kind == Kind::RwLock { mode } else { Mode::Exclusive }
+    }
+
+    pub(crate) fn add_hold(&mut self, worker: Id, lock: Id, mode: Mode, depth: u32) {
+        match self.find(worker, lock) {
+            Some(at) => self.holds[at].depth += depth,
+            None => self.holds.push(Hold { worker, lock, mode, depth }),
+        }
+        if !self.pending(worker).is_empty() || self.workers.values().any(|fork| fork.parent == Some(worker)) {
+            self.closers.push(worker);
+        }
+    }
+
+    pub(crate) fn grant(&mut self, wait: Id) {
+        let lock = self.waits[&wait].lock;
+        if self.locks[&lock].oldest.is_some_and(|oldest| oldest != wait) {
+            self.locks.get_mut(&lock).unwrap().bypassed += 1;
+        }
+        let granted = self.waits.get_mut(&wait).unwrap();
+        granted.granted = true;
+        self.turns += 1;
+        granted.turn = self.turns;
+        let Wait { worker, mode, depth, .. } = granted.clone();
+        self.did.granted.push(wait);
+        self.recount(lock);
+        if self.kind(lock) != Kind::Condition {
+            return self.add_hold(worker, lock, mode, depth);
+        }
+        self.locks.get_mut(&lock).unwrap().owed -= 1;
+        if self.pending(worker).len() == 1 {
+            self.doubtful.push(worker);
+        }
+    }
+
+    /// A queued wait is no more.
+    pub(crate) fn end(&mut self, wait: Id) {
+        let Wait { worker, lock, granted, .. } = self.waits.remove(&wait).unwrap();
+        self.recount(lock);
+        if !granted && self.pending(worker).len() == 1 {
+            self.doubtful.push(worker);
+        }
+    }
+
+    pub(crate) fn give_back(&mut self, wait: Id) {
+        let Wait { worker, lock, depth, .. } = self.waits.remove(&wait).unwrap();
+        if self.kind(lock) == Kind::Condition {
+            return self.owe(lock);
+        }
+        let at = self.find(worker, lock).unwrap();
+        self.holds[at].depth -= depth;
+        if self.holds[at].depth == 0 {
+            self.holds.remove(at);
+        }
+    }
+
+    pub(crate) fn displace(&mut self, worker: Id, lock: Id) {
+        let others: Vec<Id> = self.waits.iter().filter(|(_, wait)| wait.worker == worker && wait.lock == lock).map(|(id, _)| *id).collect();
+        for other in others {
+            self.did.displaced.insert(other, self.waits[&other].arrival);
+            if self.waits[&other].granted {
+                self.give_back(other);
+            } else {
+                self.end(other);
+            }
+        }
+    }
+
+    /// The condition's next waiter is to be notified.
+    pub(crate) fn owe(&mut self, lock: Id) {
+        self.locks.get_mut(&lock).unwrap().owed += 1;
+    }
+
+    pub(crate) fn recount(&mut self, lock: Id) {
+        let oldest = self.queued(lock).into_iter().min_by_key(|wait| self.waits[wait].arrival);
+        let Some(entry) = self.locks.get_mut(&lock) else { return };
+        if entry.spec.bypass.is_some() && entry.oldest != oldest {
+            (entry.oldest, entry.bypassed) = (oldest, 0);
+        }
+    }
+
+    pub(crate) fn promote(&mut self) {
+        loop {
+            self.compute();
+            let next = self.locks.keys().find_map(|lock| self.queue(*lock).first().copied().filter(|first| self.fits(*first)));
+            let Some(wait) = next else { break };
+            if self.waits[&wait].expires <= self.now {
+                self.end(wait);
+                self.did.expired.push(wait);
+            } else {
+                self.grant(wait);
+            }
+        }
+        for lock in self.locks.values_mut() {
+            // Nobody waits: it is not kept.
+            lock.owed = 0;
+        }
+    }
+
+    /// The closer's cycles. The one for which its own wait was refused.
+    pub(crate) fn resolve(&mut self, worker: Id, own: Option<Id>) -> Option<Cycle> {
+        while self.workers.contains_key(&worker) && own.is_none_or(|own| self.waits.get(&own).is_some_and(|wait| !wait.granted)) {
+            self.compute();
+            if !self.closes(worker, false, Soft::Any) && !self.closes_over_forks(worker) {
+                return None;
+            }
+            let certain = self.closes(worker, true, Soft::None);
+            let readers = if certain { BTreeSet::new() } else { self.kept_out(worker) };
+            if certain || (readers.is_empty() && self.policy == DeadlockPolicy::ErrSuspected) {
+                let cycle = self.named(worker, certain);
+                let mut victim = *cycle.iter().find(|step| step.1 != 0).unwrap();
+                if self.policy == DeadlockPolicy::LowestPriority {
+                    for step in &cycle {
+                        if self.workers[&step.0].base < self.workers[&victim.0].base {
+                            victim = *step;
+                        }
+                    }
+                }
+                let wait = victim.2;
+                self.end(wait);
+                self.promote();
+                if own == Some(wait) {
+                    return Some(cycle);
+                }
+                self.did.ended.push((wait, cycle));
+            } else if readers.is_empty() {
+                self.did.suspected.push(worker);
+                return None;
+            } else {
+                // The graph does not tell of the acquire's own grant.
+                let told = self.did.granted.iter().filter(|granted| Some(**granted) != self.asks).count();
+                let next = self.hint.granted.get(told).copied().filter(|wait| readers.contains(wait));
+                let next = next.or(own.filter(|own| self.held && readers.contains(own)));
+                self.let_in += 1;
+                self.grant(next.unwrap_or_else(|| panic!("one of {readers:?} should be let in")));
+                self.promote();
+            }
+        }
+        None
+    }
+
+    /// A cycle through the worker that the graph named: it must be one.
+    fn named(&self, worker: Id, certain: bool) -> Cycle {
+        let used: Vec<&Cycle> = self.did.ended.iter().map(|ended| &ended.1).collect();
+        let hints = self.hint.ended.iter().map(|ended| &ended.1).filter(|cycle| !used.contains(cycle)).chain(&self.hint.refused);
+        let mut fitting = hints.filter(|cycle| cycle[0].0 == worker && self.is_cycle(cycle, certain));
+        fitting.next().unwrap_or_else(|| panic!("no cycle through {worker} was named: {:?}", self.hint)).clone()
+    }
+
+    fn is_cycle(&self, cycle: &Cycle, certain: bool) -> bool {
+        (0..cycle.len()).all(|at| {
+            let ((worker, lock, wait), (next, _, _)) = (cycle[at], cycle[(at + 1) % cycle.len()]);
+            if lock == 0 {
+                return !certain && self.workers[&next].parent == Some(worker);
+            }
+            let soft = if certain { Soft::None } else { Soft::Any };
+            let waits = self.waits.get(&wait).is_some_and(|wait| !wait.granted && (wait.worker, wait.lock) == (worker, lock));
+            waits && (!certain || self.sound(worker)) && self.ways(wait, soft).contains(&next)
+        })
+    }
+
+    // What is to be compared.
+}

@@ -1,0 +1,120 @@
+//! The numbered cases over real locks: the texts `cases/pNN.case` that graphs play (`graph_cases.rs`), with workers, futures and a domain; and the
+//! table of where every case of the local locks is.
+//!
+//! Each text is played without a runtime and in tasks of both kinds of tokio's, by a domain that tracks its holds and by one that does not, with
+//! grants that are taken at once and such that lie as long as the text lets them, and with a re-entrant lock in place of every mutex. The texts of
+//! `rwlock`s (P14, P23, P27) wait for that lock.
+//!
+//! What real locks cannot show: the effective *deadline* of a worker, of which no face tells. So `expect deadline` of P16 (three lines) and P26 (four)
+//! is counted instead; how deadlines order, `expect queue` of the same texts shows. A `depth` is how many guards the lock gave, and how many releases
+//! it takes.
+//!
+//! | case | `Mutex` | `RLock` | `Condvar` | `OnceCell` |
+//! |---|---|---|---|---|
+//! | P01 to P07, P12, P13, P22, P25, P28 | here; P22 by bare tasks: snapshot; P25, P28 also: mutex, mutex_rules | here | - nobody holds a condition | as a mutex; P02, P03: once; P01: bad_input |
+//! | P08 | - not re-entrant | here, rlock | - | - |
+//! | P09 | here, mutex | here | F09: condvar | once |
+//! | P10 | futures | futures | condvar | once |
+//! | P11 | here, mutex | here | F13: condvar_futures | once |
+//! | P15 | - | condvar | condvar | - no levels |
+//! | P16 | here, mutex | here | condvar | as a mutex |
+//! | P18 | here, order | here | condvar | - no such option |
+//! | P19 | here, bad_input | here, bad_input | condvar | bad_input |
+//! | P20 | futures | futures | condvar | once |
+//! | P21 | here; by a bare task: mutex | - it enters again, or is refused (F06) | - | F06: once |
+//! | P24, P26 | here, order | here | P24: condvar; P26: - inherits nothing | as a mutex |
+//! | F01, F02, F03, F04, F05 | futures | futures | condvar_futures | once_futures |
+//! | F06 | mutex | rlock | condvar | once |
+//! | F07 | snapshot | snapshot | - whoever is to notify is not known | once_futures |
+//! | F08 | futures | futures | condvar | once |
+//! | F09 | futures | futures | condvar | once_futures |
+//! | F10 | futures | futures | condvar | - no blocking calls |
+//! | F11 | futures, guards | futures, guards | condvar | once |
+//! | F12 | guards | guards | condvar | once: nothing is half made, so no poison |
+//! | F13 | futures | futures | condvar_futures | once |
+//! | F15 | futures, snapshot | futures | condvar_futures | once_futures |
+//! | F17 | mutex | rlock: with forks, as bare arms are refused | condvar_futures | once_futures |
+//!
+//! A file `local_NAME.rs` is called `NAME`; "as a mutex" means that under its type a cell that is empty is a `Mutex`, held by who makes the value, with
+//! the same queue. "futures" has its cases in `common/lock_cases.rs`, once for each lock.
+#![allow(missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common {
+    pub(crate) mod case_locks;
+    pub(crate) mod polls;
+}
+#[path = "common/case_text.rs"]
+mod case_text;
+
+use case_text::play;
+use common::case_locks::{Locks, Manner};
+use common::polls::everywhere;
+
+/// A worker that holds a re-entrant lock does not wait for it.
+const WAITS_FOR_ITSELF: [&str; 1] = ["p21"];
+
+/// Plays the text in every manner, wherever futures can be polled. So many of its expectations are of effective deadlines.
+fn run(name: &'static str, deadlines: usize) {
+    everywhere(move || async move {
+        for tracked in [false, true] {
+            for prompt in [false, true] {
+                for reentrant in [false, true] {
+                    if reentrant && WAITS_FOR_ITSELF.contains(&name) {
+                        continue;
+                    }
+                    let manner = Manner { tracked, prompt, reentrant };
+                    let mut stage = Locks::new(manner);
+                    let tally = play(&mut stage, name);
+                    stage.end();
+                    println!("{name}: {} expectations met, {} unseen, {manner:?}", tally.met, tally.unseen);
+                    assert_eq!(tally.unseen, deadlines);
+                }
+            }
+        }
+    });
+}
+
+macro_rules! cases {
+    ($($test:ident: $name:literal, $deadlines:literal;)*) => {
+        $(#[test]
+        fn $test() {
+            run($name, $deadlines);
+        })*
+
+        #[test]
+        fn every_text_of_mutexes_and_rlocks_has_its_test() {
+            let directory = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases")).unwrap();
+            let paths = directory.map(|entry| entry.unwrap().path());
+            let mut texts: Vec<_> = paths.filter(|path| !std::fs::read_to_string(path).unwrap().contains(" rwlock")).collect();
+            texts.sort();
+            let names: Vec<&str> = texts.iter().map(|path| path.file_stem().unwrap().to_str().unwrap()).collect();
+            println!("local cases: {} texts", names.len());
+            assert_eq!(names, [$($name),*]);
+        }
+    };
+}
+
+cases! {
+    case_p01_chain: "p01", 0;
+    case_p02_chain_falls: "p02", 0;
+    case_p03_not_last_in_first_out: "p03", 0;
+    case_p04_boosted_while_acquiring: "p04", 0;
+    case_p05_intermediate_rekey: "p05", 0;
+    case_p06_stale_boost: "p06", 0;
+    case_p07_ties: "p07", 0;
+    case_p08_reentrancy: "p08", 0;
+    case_p09_deadlock: "p09", 0;
+    case_p11_cancel_after_grant: "p11", 0;
+    case_p12_base_change_while_blocked: "p12", 0;
+    case_p13_fan_out: "p13", 0;
+    case_p16_earliest_deadline_among_equals: "p16", 3;
+    case_p18_starvation_bound: "p18", 0;
+    case_p19_extremes: "p19", 0;
+    case_p21_self_wait_leaves_nothing_behind: "p21", 0;
+    case_p22_phantom_boost: "p22", 0;
+    case_p24_orders_and_boosts: "p24", 0;
+    case_p25_forks: "p25", 0;
+    case_p26_deadlines_inherited_for_ordering: "p26", 4;
+    case_p28_certain_at_last: "p28", 0;
+}
