@@ -150,12 +150,17 @@ impl Worker {
 
     /// Its base priority, without what it inherits. A fork has its parent's if that is higher.
     pub fn base_priority(&self) -> i32 {
-        self.own_priority().max(self.parent().map_or(i32::MIN, Worker::base_priority))
+        self.and_parents().map(Worker::own_priority).max().unwrap_or(i32::MIN)
     }
 
     /// Its base priority, without that of its parent.
     pub(crate) fn own_priority(&self) -> i32 {
         self.0.base.load(Ordering::SeqCst)
+    }
+
+    /// It, whose fork it is, whose fork that is, and so on.
+    fn and_parents(&self) -> impl Iterator<Item = &Worker> {
+        std::iter::successors(Some(self), |worker| worker.parent())
     }
 
     /// Whose fork it is.
@@ -181,8 +186,9 @@ impl Worker {
     /// ```
     pub fn effective_priority(&self) -> i32 {
         // A fork may take part nowhere while its parent is boosted.
-        let given = self.parent().map_or(i32::MIN, Worker::effective_priority);
-        effective_priority(self.0.id.0).map_or(given, |effective| effective.max(given)).max(self.own_priority())
+        let each =
+            |worker: &Worker| effective_priority(worker.0.id.0).map_or(worker.own_priority(), |boosted| boosted.max(worker.own_priority()));
+        self.and_parents().map(each).max().unwrap_or(i32::MIN)
     }
 
     /// Changes the base priority. Local locks follow at once; leases that it holds or waits for tell their store with their next beat, within a
@@ -233,9 +239,9 @@ impl Worker {
         self.0.hook.heard.load(Ordering::SeqCst)
     }
 
-    /// Whether foreign code may be dropped with it, or with those whose fork it is.
-    pub(crate) fn has_hooks(&self) -> bool {
-        self.is_listened_to() || self.parent().is_some_and(Worker::has_hooks)
+    /// Whether foreign code may be dropped with it, or with those whose fork it is; of these it is not asked, as there may be many.
+    pub(crate) fn may_hold_hooks(&self) -> bool {
+        self.is_listened_to() || self.parent().is_some()
     }
 
     /// Calls who wants to know that the effective priority may have changed. Never under a mutex.
@@ -256,8 +262,7 @@ impl Worker {
 
     /// When its waits end.
     pub fn current_deadline(&self) -> Option<Instant> {
-        let own = *lock(&self.0.deadline);
-        [own, self.parent().and_then(Worker::current_deadline)].into_iter().flatten().min()
+        self.and_parents().filter_map(|worker| *lock(&worker.0.deadline)).min()
     }
 
     /// Changes or takes away the deadline. Waits that have begun keep theirs.
@@ -324,6 +329,11 @@ impl fmt::Debug for WeakWorker {
 impl Drop for Inner {
     fn drop(&mut self) {
         lock(&LIVE).remove(&self.id.0);
+        // One after the other, and not each within the drop of the one before: there may be more of them than the stack has room for.
+        let mut parent = self.parent.take();
+        while let Some(mut inner) = parent.and_then(|worker| Arc::into_inner(worker.0)) {
+            parent = inner.parent.take();
+        }
     }
 }
 

@@ -24,6 +24,7 @@ use super::graph::{Acquired, Effects, Graph, LockKey, Mode, Request, WaitKey, Wo
 use super::hash::IdMap;
 use super::identity::Owner;
 use super::slots::{Slots, slot};
+use crate::Worker;
 use crate::clock::{Clock, Moment};
 
 pub(super) struct Core {
@@ -138,8 +139,23 @@ impl Core {
         if let Some(worker) = self.by_number.get(&number) {
             return *worker;
         }
-        // A fork's parent takes part as long as the fork does.
-        let parent = owner.parent().map(|parent| self.enlist(&Owner::Worker(parent.clone())));
+        // A fork's parents take part as long as the fork does; the eldest comes first.
+        let mut parents: Vec<Worker> = Vec::new();
+        let mut parent = owner.parent().cloned();
+        while let Some(worker) = parent.filter(|worker| self.worker(worker.id().get()).is_none()) {
+            parent = worker.parent().cloned();
+            parents.push(worker);
+        }
+        while let Some(worker) = parents.pop() {
+            self.enlist_one(&Owner::Worker(worker));
+        }
+        self.enlist_one(owner)
+    }
+
+    /// The same for one whose parent, if there is one, takes part.
+    fn enlist_one(&mut self, owner: &Owner) -> WorkerKey {
+        let number = owner.number();
+        let parent = owner.parent().and_then(|parent| self.worker(parent.id().get()));
         let sequential = owner.is_sequential(self.trust_tasks);
         let worker = self.graph.add_worker(&WorkerSpec { base: owner.base(), deadline: None, parent, sequential });
         if !matches!(owner, Owner::Anonymous) {
@@ -272,11 +288,16 @@ impl Core {
     /// The lock's grant, if there is an untaken one, may from now on be taken without the mutex: whether that is so. Not if anything else would have
     /// to be done then: other waits of the worker would lose their places, or it has not yet been told how they ended.
     pub(super) fn offer(&mut self, lock: LockKey) -> bool {
-        if !self.ended.is_empty() || self.tracks() {
+        // What this event has ended is not told yet.
+        let tells = !self.effects.ended.is_empty() || !self.effects.expired.is_empty() || !self.effects.displaced.is_empty();
+        if tells || self.ended.len() > FEW || self.tracks() {
             return false;
         }
         let Some((wait, true)) = self.graph.untaken(lock) else { return false };
         let Some(waiter) = self.waiters.get_mut(&wait) else { return false };
+        if self.ended.values().any(|(worker, _)| *worker == waiter.worker) {
+            return false;
+        }
         waiter.offered = true;
         true
     }
@@ -412,6 +433,9 @@ impl Core {
         [parties.len(), by_number.len(), waiters.len() + ended.len(), deadlines.len(), counts.workers, counts.waits, counts.holds]
     }
 }
+
+/// Of how many waits that have ended it is worth looking whose they were.
+const FEW: usize = 8;
 
 /// How many tasks and threads are kept that may have nothing left in the graph.
 const LINGERING: usize = 64;

@@ -144,12 +144,12 @@ impl Domain {
         core.settle(|| self.about_now(), &mut wakes);
         let (rings, reports) = (core.rings(), core.take_reports());
         drop(core);
+        if let Some(came) = rings {
+            timer::ring(came.then(|| Arc::downgrade(&self.0)));
+        }
         drop(wakes);
         for report in reports {
             report.trace();
-        }
-        if let Some(came) = rings {
-            timer::ring(came.then(|| Arc::downgrade(&self.0)));
         }
         result
     }
@@ -249,9 +249,9 @@ impl Builder {
     }
 
     /// How long a granted lock may lie untaken before the next waiter takes it over, and a cycle of waits that may be a deadlock stand before it is
-    /// traced: a second at first. A future that is kept and no longer polled delays others by so much.
+    /// traced: a second at first, and a millisecond at least. A future that is kept and no longer polled delays others by so much.
     pub fn stall_time(mut self, span: Duration) -> Builder {
-        self.stall_time = span;
+        self.stall_time = span.max(Duration::from_millis(1));
         self
     }
 

@@ -216,28 +216,36 @@ impl Raw {
         }
         // Mostly the word is still what it became when the guard was made. Reading it first would wait for the processor to finish the last
         // change of it, which in a short hold is that one.
-        if let Some(word) = held.word() {
-            let less = without(word, levels);
-            if less == FREE {
-                self.site.store(ptr::null_mut(), Ordering::Relaxed);
-            }
-            if self.word.compare_exchange(word, less, Ordering::Release, Ordering::Relaxed).is_ok() {
-                return;
-            }
+        if let Some(word) = held.word()
+            && self.exchange_for_less(word, without(word, levels)).is_ok()
+        {
+            return;
         }
         self.let_go(levels);
+    }
+
+    /// The word becomes one of less levels, if it is still that; else says what it is.
+    #[inline]
+    fn exchange_for_less(&self, word: u64, less: u64) -> Result<(), u64> {
+        if less != FREE {
+            return self.word.compare_exchange(word, less, Ordering::Release, Ordering::Relaxed).map(drop);
+        }
+        let site = self.site.load(Ordering::Relaxed);
+        self.site.store(ptr::null_mut(), Ordering::Relaxed);
+        let free = self.word.compare_exchange(word, FREE, Ordering::Release, Ordering::Relaxed);
+        if free.is_err() {
+            // Whoever still holds the lock got it where it did.
+            self.site.store(site, Ordering::Relaxed);
+        }
+        free.map(drop)
     }
 
     fn let_go(&self, levels: u32) {
         let mut word = self.word.load(Ordering::Relaxed);
         while word & CONTENDED == 0 {
-            let less = without(word, levels);
-            if less == FREE {
-                self.site.store(ptr::null_mut(), Ordering::Relaxed);
-            }
-            // Between the two a contender may have come, whom the long way serves, or another guard of the same owner gone.
-            match self.word.compare_exchange(word, less, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return,
+            // Meanwhile a contender may have come, whom the long way serves, or another guard of the same owner gone.
+            match self.exchange_for_less(word, without(word, levels)) {
+                Ok(()) => return,
                 Err(now) => word = now,
             }
         }
@@ -257,7 +265,7 @@ impl Raw {
 
     /// Where the holder acquired it.
     pub(super) fn site(&self) -> Option<Site> {
-        // SAFETY: null, or made of a `&'static Location` by `take_free`.
+        // SAFETY: null, or made of a `&'static Location` by `note_site`.
         unsafe { self.site.load(Ordering::Relaxed).as_ref() }
     }
 

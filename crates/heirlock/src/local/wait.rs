@@ -217,6 +217,12 @@ impl Wait {
     #[inline(never)]
     fn block_contended(&mut self, raw: &Raw) -> Result<Held> {
         if in_runtime() {
+            // What can be had without waiting can be had here, too.
+            let attempted = attempt_contended(raw, self.site, &Owner::of_call(), self.options.even_poisoned);
+            if !attempted.as_ref().is_err_and(|error| error.is_would_block() || error.is_needs_worker()) {
+                self.state = State::Done;
+                return attempted;
+            }
             return Err(Error::new(
                 Kind::WouldBlock,
                 format!(
@@ -300,14 +306,13 @@ pub(super) fn attempt(raw: &Raw, site: Site) -> Result<Held> {
     if let Some(word) = take_at_once(raw, number_of_poll(), site) {
         return held(raw, word, false, 1);
     }
-    attempt_contended(raw, site)
+    attempt_contended(raw, site, &Owner::of_poll(), false)
 }
 
-fn attempt_contended(raw: &Raw, site: Site) -> Result<Held> {
-    let owner = Owner::of_poll();
-    let ask = Ask { owner: &owner, priority: None, deadline: None, expires: None, over: true, arrival: None, depth: 1, site, at: NEVER };
+fn attempt_contended(raw: &Raw, site: Site, owner: &Owner, even_poisoned: bool) -> Result<Held> {
+    let ask = Ask { owner, priority: None, deadline: None, expires: None, over: true, arrival: None, depth: 1, site, at: NEVER };
     match raw.domain().event(|core| raw.enter(core, &ask, &mut None)) {
-        Entered::Held => held(raw, 0, false, 1),
+        Entered::Held => held(raw, 0, even_poisoned, 1),
         Entered::NeedsWorker => Err(needs_worker(raw)),
         Entered::Overflow => Err(overflow(raw.label())),
         _ => Err(Error::new(Kind::WouldBlock, format!("{} is held", raw.label()))),

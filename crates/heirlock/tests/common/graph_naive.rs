@@ -374,6 +374,9 @@ impl Naive {
             self.waits.retain(|_, wait| !(wait.granted && wait.worker == from && wait.lock == lock));
             let hold = self.holds.remove(at);
             self.add_hold(to, lock, hold.mode, hold.depth);
+            if self.kind(lock) == Kind::RLock {
+                self.displace(to, lock);
+            }
         }
         Reply::Done(true)
     }

@@ -120,7 +120,8 @@ fn a_waker_that_panics() {
     let guard = lock.try_lock().unwrap();
     let mut waits = lock.lock();
     assert!(Pin::new(&mut waits).poll(&mut Context::from_waker(&Waker::from(Arc::new(Panics)))).is_pending());
-    assert!(catch_unwind(AssertUnwindSafe(|| drop(guard))).is_err());
+    // The panic is the waker's own, and ends there.
+    drop(guard);
     drop(pollster::block_on(waits).unwrap());
     assert!(!lock.is_locked());
     assert_eq!(domain.records(), [0; 7]);

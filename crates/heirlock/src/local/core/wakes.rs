@@ -1,6 +1,7 @@
 //! Whom an event concerns.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
 use crate::Worker;
@@ -34,7 +35,7 @@ impl Wakes {
 
     pub(super) fn bury(&mut self, owner: Owner) {
         if let Owner::Worker(worker) = owner
-            && worker.has_hooks()
+            && worker.may_hold_hooks()
         {
             self.rest().gone.push(worker);
         }
@@ -50,41 +51,29 @@ impl Wakes {
 }
 
 impl Drop for Wakes {
-    /// Here rather than in a method, so that the rest is woken although one of them panics. An executor hears of priorities before it hears of
-    /// what is ready.
+    /// An executor hears of priorities before it hears of what is ready.
     #[inline]
     fn drop(&mut self) {
+        let first = self.first.take();
         if let Some(mut rest) = self.rest.take() {
-            if let Some(waker) = self.first.take() {
-                rest.wakers.push_front(waker);
+            while let Some(worker) = rest.changed.pop_front() {
+                call("a hook on a change of priority", || worker.tell_change());
             }
-        } else if let Some(waker) = self.first.take() {
-            waker.wake();
+            first.into_iter().chain(rest.wakers.drain(..)).for_each(wake);
+        } else if let Some(waker) = first {
+            wake(waker);
         }
     }
 }
 
-impl Drop for Rest {
-    fn drop(&mut self) {
-        // What is left, should one of these panic.
-        struct Left<'a>(&'a mut Rest);
-        impl Drop for Left<'_> {
-            fn drop(&mut self) {
-                self.0.call();
-            }
-        }
-        let left = Left(self);
-        left.0.call();
-    }
+fn wake(waker: Waker) {
+    call("a waker", || waker.wake());
 }
 
-impl Rest {
-    fn call(&mut self) {
-        while let Some(worker) = self.changed.pop_front() {
-            worker.tell_change();
-        }
-        while let Some(waker) = self.wakers.pop_front() {
-            waker.wake();
-        }
+/// Calls foreign code. A panic of it ends here, and is traced: whoever acquires or releases a lock has no part in it, nor has who is to be called
+/// next, nor has the timer's thread.
+fn call(what: &str, foreign: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(foreign)).is_err() {
+        tracing::error!("{what} panicked; the lock that called it goes on");
     }
 }

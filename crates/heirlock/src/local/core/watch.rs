@@ -65,8 +65,10 @@ impl Core {
         self.stalled.clear();
         for (wait, waiter) in self.waiters.iter_mut().filter(|(_, waiter)| waiter.granted) {
             let over = *waiter.untaken.get_or_insert(now) + self.stall_time;
-            next = [next, Some(half), (over > now).then_some(over)].into_iter().flatten().min();
-            if over <= now {
+            if over > now {
+                next = next.into_iter().chain([half.min(over)]).min();
+            } else {
+                // Whoever waits behind it is told now, and whoever comes later sees the mark: there is nothing more to look for.
                 stalled.push(wait);
             }
         }

@@ -281,6 +281,11 @@ impl Graph {
         while let Some(grant) = self.find_untaken(from, lock) {
             self.strike(grant);
         }
+        if self.locks[lock].spec.kind == Kind::RLock {
+            // It gets what it waits for: its waits ask again, and enter.
+            self.displace(to, lock, &mut effects.displaced);
+            self.settle();
+        }
         self.drop_hold(hold);
         self.settle();
         let hold = self.add_hold(to, lock, mode, depth);
