@@ -203,8 +203,9 @@ impl Worker {
     }
 
     /// Calls the closure whenever the effective priority may have changed: the hook for executors. It is called on the thread that caused the
-    /// change, after everything is settled, perhaps by several threads at once and perhaps once too often; so it carries no value, and
-    /// [`effective_priority`](Worker::effective_priority) is to be read in it. The last closure given counts.
+    /// change, which may be the timer's, so it must not block; after everything is settled, perhaps by several threads at once and perhaps once too
+    /// often; so it carries no value, and
+    /// [`effective_priority`](Worker::effective_priority) is to be read in it. A panic of it is traced and ends there. The last closure given counts.
     ///
     /// ```
     /// use heirlock::Worker;

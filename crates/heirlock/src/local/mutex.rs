@@ -71,7 +71,7 @@ impl<T: ?Sized> Mutex<T> {
     /// is, is settled then.
     ///
     /// # Errors
-    /// `Timeout` when its time is over first; `Deadlock`, naming the cycle, when waiting would never end.
+    /// `Timeout` when its time is over first; `Deadlock`, naming the cycle, when waiting would never end; `Poisoned` where a holder panicked.
     ///
     /// # Cancel safety
     /// Dropping the future in whatever state leaves nothing behind: a lock that it was just granted goes on to the next waiter. A place in the

@@ -29,7 +29,8 @@ macro_rules! ids {
 
 ids!(LockKey, WaitKey, WorkerKey);
 
-/// A map from ids. It keeps its room, as the graph's slabs do: who comes next may well get the highest slot. No two ids with the same slot can be in it at once: whoever inserts replaces what is there under an older id.
+/// A map from ids. It keeps its room, as the graph's slabs do: who comes next may well get the highest slot. No two ids with the same slot can be in
+/// it at once: whoever inserts replaces what is there under an older id.
 #[derive(Debug)]
 pub(super) struct Slots<K, V> {
     entries: Vec<Option<(u64, V)>>,
