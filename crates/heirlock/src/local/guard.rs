@@ -13,7 +13,8 @@ pub enum Whole {}
 #[derive(Debug)]
 pub enum Part {}
 
-/// A guard with which one can wait for a [`Condvar`](super::Condvar): that of a [`Mutex`](super::Mutex) or an [`RLock`](super::RLock), and nothing else.
+/// A guard with which one can wait for a [`Condvar`](super::Condvar): that of a [`Mutex`](super::Mutex) or an [`RLock`](super::RLock), nothing
+/// else.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be given up to wait for a condition",
     note = "a guard of the whole value of a `Mutex` or an `RLock` can; one that was made by `map` cannot, for its part may go meanwhile"

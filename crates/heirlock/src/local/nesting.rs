@@ -1,8 +1,8 @@
 //! The lock-order check: which classes of locks are taken while which others are held, and whether that ever happens in both orders.
 //!
-//! Plain data, like the graph: what is wanted while what is held goes in, inversions come out. Who holds what, the graph knows. The idea is that of Linux's lockdep
-//! (`Documentation/locking/lockdep-design.rst`): two orders are a deadlock that has not happened yet, and each has to be seen once only, at any time,
-//! by anybody.
+//! Plain data, like the graph: what is wanted while what is held goes in, inversions come out. Who holds what, the graph knows. The idea is that of
+//! Linux's lockdep (`Documentation/locking/lockdep-design.rst`): two orders are a deadlock that has not happened yet, and each has to be seen once
+//! only, at any time, by anybody.
 //!
 //! # What counts
 //! - A *class* is all locks of one name; a lock without a name is a class of its own, and is forgotten with it.
@@ -71,7 +71,8 @@ pub struct Nested {
 pub struct Inversion {
     /// What was just seen.
     pub now: Nested,
-    /// What was seen before: from the class that is wanted now, each in the one before it, to the class that is held now. Empty if both are one class.
+    /// What was seen before: from the class that is wanted now, each in the one before it, to the class that is held now. Empty if both are one
+    /// class.
     pub before: Vec<Nested>,
 }
 

@@ -25,7 +25,8 @@ pub(in crate::local) enum Due {
 const AT_ONCE: usize = 64;
 
 impl Core {
-    /// Ends the waits whose time is over, and looks for grants that nobody takes. `about` is the same moment as [`Origin`](crate::local::graph::Origin)s have it.
+    /// Ends the waits whose time is over, and looks for grants that nobody takes. `about` is the same moment as
+    /// [`Origin`](crate::local::graph::Origin)s have it.
     pub(in crate::local) fn expire(&mut self, now: Moment, about: Moment, wakes: &mut Wakes) -> Due {
         let mut ended = 0;
         while let Some((_, slot)) = self.deadlines.first().filter(|(moment, _)| *moment <= now) {
