@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common {
+    pub(crate) mod local;
     pub(crate) mod polls;
     pub(crate) mod random;
 }
@@ -13,33 +14,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use common::local::{assert_idle, ms, pair, worker};
 use common::polls::{Hand, everywhere, in_tasks, once, pause};
 use common::random::{Random, seed};
 use heirlock::Worker;
-use heirlock::clock::{Clock, ManualClock};
+use heirlock::clock::Clock;
 use heirlock::local::{Condvar, Domain, Mutex, MutexGuard};
-
-const fn ms(span: u64) -> Duration {
-    Duration::from_millis(span)
-}
-
-/// A domain with a lock and a condition.
-fn pair() -> (Domain, ManualClock, Mutex<u32>, Condvar) {
-    let clock = ManualClock::new();
-    let domain = Domain::builder().clock(clock.clone()).build();
-    let (lock, changed) = (Mutex::named("state", 0).in_domain(&domain), Condvar::named("changed").in_domain(&domain));
-    (domain, clock, lock, changed)
-}
-
-fn worker(name: &str, priority: i32) -> Worker {
-    Worker::new(name).priority(priority)
-}
-
-/// Nobody holds or waits, and the domain remembers nobody.
-#[track_caller]
-fn assert_idle(domain: &Domain) {
-    assert_eq!(domain.records(), [0; 7]);
-}
 
 /// A wait of this worker, polled once.
 fn waits<'a>(worker: &'a Worker, lock: &'a Mutex<u32>, changed: &'a Condvar) -> Hand<'a, heirlock::Result<MutexGuard<'a, u32>>> {

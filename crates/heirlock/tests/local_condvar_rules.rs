@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod common {
+    pub(crate) mod local;
     pub(crate) mod polls;
 }
 
@@ -15,27 +16,10 @@ use std::sync::{Arc, Mutex as StdMutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use common::local::{assert_idle, ms, pair};
 use common::polls::{Hand, everywhere};
 use heirlock::Worker;
-use heirlock::clock::ManualClock;
 use heirlock::local::{Condvar, Domain, Mutex, OwnedMutexGuard, RLock, Wakeup};
-
-const fn ms(span: u64) -> Duration {
-    Duration::from_millis(span)
-}
-
-fn pair() -> (Domain, ManualClock, Mutex<u32>, Condvar) {
-    let clock = ManualClock::new();
-    let domain = Domain::builder().clock(clock.clone()).build();
-    let (lock, changed) = (Mutex::named("state", 0).in_domain(&domain), Condvar::named("changed").in_domain(&domain));
-    (domain, clock, lock, changed)
-}
-
-/// Nobody holds or waits, and the domain remembers nobody.
-#[track_caller]
-fn assert_idle(domain: &Domain) {
-    assert_eq!(domain.records(), [0; 7]);
-}
 
 #[test]
 fn nothing_happens_before_the_first_poll() {

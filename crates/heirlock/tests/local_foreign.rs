@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod common {
+    pub(crate) mod local;
     pub(crate) mod polls;
 }
 
@@ -10,19 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use common::local::{domain, ms};
 use common::polls::{Hand, everywhere};
 use heirlock::Worker;
 use heirlock::clock::ManualClock;
 use heirlock::local::{Domain, Mutex, RLock};
-
-const fn ms(span: u64) -> Duration {
-    Duration::from_millis(span)
-}
-
-fn domain() -> (Domain, ManualClock) {
-    let clock = ManualClock::new();
-    (Domain::builder().clock(clock.clone()).build(), clock)
-}
 
 /// Ends what is over, as the timer would; returns when the timer could not have done it later.
 fn pass(domain: &Domain, clock: &ManualClock, span: Duration) {

@@ -3,19 +3,16 @@
 #![allow(clippy::unwrap_used)]
 
 mod common {
+    pub(crate) mod local;
     pub(crate) mod polls;
 }
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use common::local::worker;
 use common::polls::{Hand, everywhere, pause};
-use heirlock::Worker;
 use heirlock::local::{Domain, Mutex, MutexGuard, RLock, RLockGuard};
-
-fn worker(name: &str, priority: i32) -> Worker {
-    Worker::new(name).priority(priority)
-}
 
 /// After a transfer it is the receiver who inherits, is named, and may not ask again.
 #[test]

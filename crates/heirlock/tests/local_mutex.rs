@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod common {
+    pub(crate) mod local;
     pub(crate) mod polls;
 }
 
@@ -10,29 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use common::local::{assert_idle, domain, ms, worker};
 use common::polls::{Hand, everywhere, in_tasks, once, pause};
 use heirlock::Worker;
-use heirlock::clock::ManualClock;
 use heirlock::local::{Domain, Mutex};
-
-const fn ms(span: u64) -> Duration {
-    Duration::from_millis(span)
-}
-
-fn domain() -> (Domain, ManualClock) {
-    let clock = ManualClock::new();
-    (Domain::builder().clock(clock.clone()).build(), clock)
-}
-
-fn worker(name: &str, priority: i32) -> Worker {
-    Worker::new(name).priority(priority)
-}
-
-/// Nobody holds or waits, and the domain remembers nobody.
-#[track_caller]
-fn assert_idle(domain: &Domain) {
-    assert_eq!(domain.records(), [0; 7]);
-}
 
 #[test]
 fn case_p09_deadlock() {

@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod common {
+    pub(crate) mod local;
     pub(crate) mod polls;
 }
 
@@ -16,31 +17,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use common::local::{assert_idle, cell, ms, worker};
 use common::polls::{Hand, assert_says, everywhere, in_tasks, pause};
 use heirlock::Worker;
-use heirlock::clock::ManualClock;
-use heirlock::local::{Domain, Mutex, OnceCell};
-
-const fn ms(span: u64) -> Duration {
-    Duration::from_millis(span)
-}
-
-fn cell() -> (Domain, ManualClock, OnceCell<u32>) {
-    let clock = ManualClock::new();
-    let domain = Domain::builder().clock(clock.clone()).build();
-    let cell = OnceCell::named("cell").in_domain(&domain);
-    (domain, clock, cell)
-}
-
-fn worker(name: &str, priority: i32) -> Worker {
-    Worker::new(name).priority(priority)
-}
-
-/// Nobody holds or waits, and the domain remembers nobody.
-#[track_caller]
-fn assert_idle(domain: &Domain) {
-    assert_eq!(domain.records(), [0; 7]);
-}
+use heirlock::local::{Mutex, OnceCell};
 
 /// An attempt of this worker that goes on for ever.
 fn making<'a>(worker: &'a Worker, cell: &'a OnceCell<u32>) -> Hand<'a, heirlock::Result<&'a u32>> {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common {
+    pub(crate) mod local;
     pub(crate) mod polls;
     pub(crate) mod random;
 }
@@ -14,32 +15,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use common::local::{assert_idle, cell, ms, worker};
 use common::polls::{Hand, everywhere, in_tasks, once, pause};
 use common::random::{Random, seed};
 use heirlock::Worker;
-use heirlock::clock::{Clock, ManualClock};
+use heirlock::clock::Clock;
 use heirlock::local::{Domain, OnceCell};
-
-const fn ms(span: u64) -> Duration {
-    Duration::from_millis(span)
-}
-
-fn cell() -> (Domain, ManualClock, OnceCell<u32>) {
-    let clock = ManualClock::new();
-    let domain = Domain::builder().clock(clock.clone()).build();
-    let cell = OnceCell::named("cell").in_domain(&domain);
-    (domain, clock, cell)
-}
-
-fn worker(name: &str, priority: i32) -> Worker {
-    Worker::new(name).priority(priority)
-}
-
-/// Nobody holds or waits, and the domain remembers nobody.
-#[track_caller]
-fn assert_idle(domain: &Domain) {
-    assert_eq!(domain.records(), [0; 7]);
-}
 
 /// An attempt of this worker that goes on for ever.
 fn making<'a>(worker: &'a Worker, cell: &'a OnceCell<u32>) -> Hand<'a, heirlock::Result<&'a u32>> {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod common {
+    pub(crate) mod local;
     pub(crate) mod polls;
 }
 
@@ -11,15 +12,12 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::{Duration, Instant};
 
+use common::local::worker;
 use common::polls::Hand;
 use heirlock::Worker;
 use heirlock::local::{Domain, Mutex, MutexGuard, Order, RLock};
 
 type Waiting<'a> = Hand<'a, heirlock::Result<MutexGuard<'a, ()>>>;
-
-fn worker(name: &str, priority: i32) -> Worker {
-    Worker::new(name).priority(priority)
-}
 
 /// The index of the wait that has been woken, with its guard; the wait goes.
 fn served<'a>(waits: &mut Vec<(usize, Waiting<'a>)>) -> (usize, MutexGuard<'a, ()>) {

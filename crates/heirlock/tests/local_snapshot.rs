@@ -3,30 +3,19 @@
 #![allow(clippy::unwrap_used)]
 
 mod common {
+    pub(crate) mod local;
     pub(crate) mod polls;
 }
 
 use std::panic::Location;
 use std::time::{Duration, Instant};
 
+use common::local::{domain, ms, worker};
 use common::polls::{Hand, everywhere, once, pause};
 use heirlock::Worker;
 use heirlock::clock::ManualClock;
 use heirlock::local::{Condvar, Domain, Mutex, RLock};
 use heirlock::observe::{Lock, Snapshot};
-
-const fn ms(span: u64) -> Duration {
-    Duration::from_millis(span)
-}
-
-fn domain() -> (Domain, ManualClock) {
-    let clock = ManualClock::new();
-    (Domain::builder().clock(clock.clone()).build(), clock)
-}
-
-fn worker(name: &str, priority: i32) -> Worker {
-    Worker::new(name).priority(priority)
-}
 
 /// The line of the call, as errors and snapshots write it.
 #[track_caller]

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod common {
+    pub(crate) mod local;
     pub(crate) mod polls;
 }
 
@@ -11,6 +12,7 @@ use std::panic::Location;
 use std::sync::{Condvar as StdCondvar, Mutex as StdMutex, Once};
 use std::time::Duration;
 
+use common::local::ms;
 use common::polls::{Hand, everywhere, once};
 use heirlock::Worker;
 use heirlock::clock::ManualClock;
@@ -87,10 +89,6 @@ fn hears(part: &str, clock: &ManualClock, step: Duration) -> String {
         lines = MORE.wait_timeout(SAID.lock().unwrap(), ms(5)).unwrap().0;
     }
     panic!("nobody said {part:?}: {lines:#?}")
-}
-
-const fn ms(span: u64) -> Duration {
-    Duration::from_millis(span)
 }
 
 #[track_caller]

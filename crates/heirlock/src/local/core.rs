@@ -187,7 +187,7 @@ impl Core {
     pub(super) fn leaves(&mut self, worker: WorkerKey) {
         match self.parties.get(&worker) {
             // Likely to be back soon, and nobody else's.
-            Some(Owner::Task(_) | Owner::Thread(_)) if self.lingering.len() < LINGERING => self.lingering.push(worker),
+            Some(Owner::Task(_) | Owner::Thread(_)) => self.lingering.push(worker),
             _ => self.leaving.push(worker),
         }
         if self.lingering.len() >= LINGERING {

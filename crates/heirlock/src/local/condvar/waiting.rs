@@ -188,7 +188,7 @@ impl<G: Waitable, P: Test<G>> Waiting<'_, G, P> {
         let bound = self.bound.get_or_insert_with(|| Bound::new(&condvar.raw, options, blocking)).clone();
         let mut wait = Wait::bound(self.site, self.options, bound);
         let entered = wait.poll(&condvar.raw, cx);
-        // From here on the guard is dropped by hand only: giving up the lock calls wakers, which may panic when it has been given up.
+        // From here on the guard is dropped by hand only: that it is given up below must not depend on what becomes of this frame.
         let guard = ManuallyDrop::new(guard);
         self.stage = match entered {
             Poll::Pending => Stage::Waiting(guard, wait),
@@ -254,7 +254,7 @@ impl<G: Waitable, P> Unpin for Waiting<'_, G, P> {}
 
 impl<G: Waitable, P> Drop for Waiting<'_, G, P> {
     fn drop(&mut self) {
-        /// Last, also when a waker panics before.
+        /// Last, also when a waker that is dropped before panics.
         struct PassOn<'c>(&'c Condvar);
 
         impl Drop for PassOn<'_> {

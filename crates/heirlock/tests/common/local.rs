@@ -1,0 +1,42 @@
+//! What the tests of local locks begin with, and what must be so at their end.
+#![allow(dead_code)]
+
+use std::time::Duration;
+
+use heirlock::Worker;
+use heirlock::clock::ManualClock;
+use heirlock::local::{Condvar, Domain, Mutex, OnceCell};
+
+pub(crate) const fn ms(span: u64) -> Duration {
+    Duration::from_millis(span)
+}
+
+pub(crate) fn worker(name: &str, priority: i32) -> Worker {
+    Worker::new(name).priority(priority)
+}
+
+/// A domain whose time stands until it is moved.
+pub(crate) fn domain() -> (Domain, ManualClock) {
+    let clock = ManualClock::new();
+    (Domain::builder().clock(clock.clone()).build(), clock)
+}
+
+/// The same with a lock and a condition.
+pub(crate) fn pair() -> (Domain, ManualClock, Mutex<u32>, Condvar) {
+    let (domain, clock) = domain();
+    let (lock, changed) = (Mutex::named("state", 0).in_domain(&domain), Condvar::named("changed").in_domain(&domain));
+    (domain, clock, lock, changed)
+}
+
+/// The same with a cell.
+pub(crate) fn cell() -> (Domain, ManualClock, OnceCell<u32>) {
+    let (domain, clock) = domain();
+    let cell = OnceCell::named("cell").in_domain(&domain);
+    (domain, clock, cell)
+}
+
+/// Nobody holds or waits, and the domain remembers nobody.
+#[track_caller]
+pub(crate) fn assert_idle(domain: &Domain) {
+    assert_eq!(domain.records(), [0; 7]);
+}
