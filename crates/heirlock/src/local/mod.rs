@@ -33,7 +33,7 @@ pub(crate) mod sync;
 mod timer;
 mod wait;
 
-pub use acquire::{Acquire, Lockable};
+pub use acquire::{Acquire, Exclusive, Lockable, Way};
 pub use condvar::{Condvar, TimedWaiting, Waiting, Wakeup};
 pub use domain::{Builder, Domain};
 pub(crate) use domain::{effective_priority, rebase};

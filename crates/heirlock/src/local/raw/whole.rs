@@ -3,7 +3,7 @@
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-use super::{CONTENDED, DEPTH, FREE, LEVEL, Raw};
+use super::{CONTENDED, DEPTH, FREE, LEVEL, Raw, Word};
 use crate::local::graph::Kind;
 
 /// In the word of a condition, which nobody holds: bit 0 is always set, so that the graph decides; this one, written under the domain's mutex, says
