@@ -88,11 +88,11 @@ pub(super) use options;
 
 /// What is said of a lock where it is made.
 macro_rules! setup {
-    ($lock:ident) => {
+    ($lock:ident, $($raw:ident).+) => {
         /// The lock in another domain.
         #[must_use]
         pub fn in_domain(mut self, domain: &Domain) -> $lock<T> {
-            self.raw.set_domain(domain);
+            self.$($raw).+.set_domain(domain);
             self
         }
 
@@ -105,7 +105,7 @@ macro_rules! setup {
         /// ```
         #[must_use]
         pub const fn order(mut self, order: Order) -> $lock<T> {
-            self.raw.set_order(order);
+            self.$($raw).+.set_order(order);
             self
         }
 
@@ -116,7 +116,7 @@ macro_rules! setup {
         /// If the limit is 0.
         #[must_use]
         pub const fn bypass_limit(mut self, limit: u32) -> $lock<T> {
-            self.raw.set_bypass_limit(limit);
+            self.$($raw).+.set_bypass_limit(limit);
             self
         }
 
@@ -124,7 +124,7 @@ macro_rules! setup {
         #[doc = concat!("[`clear_poison`](", stringify!($lock), "::clear_poison).")]
         #[must_use]
         pub const fn poisoning(mut self) -> $lock<T> {
-            self.raw.set_poisoning();
+            self.$($raw).+.set_poisoning();
             self
         }
     };
@@ -133,15 +133,15 @@ pub(super) use setup;
 
 /// What can be asked of a lock.
 macro_rules! questions {
-    ($lock:ident) => {
+    ($lock:ident, $raw:ident $(.$more:ident)*) => {
         /// Whether anybody holds it, or has been granted it. It may be otherwise a moment later.
         pub fn is_locked(&self) -> bool {
-            self.raw.is_held()
+            self.$raw.is_held()
         }
 
         /// Whether a holder panicked, if the lock is [`poisoning`](Self::poisoning). It may be otherwise a moment later.
         pub fn is_poisoned(&self) -> bool {
-            self.raw.poison.is_poisoned()
+            self.$raw$(.$more)*.poison.is_poisoned()
         }
 
         /// Declares the value right again: from now on the lock can be acquired as before.
@@ -160,12 +160,12 @@ macro_rules! questions {
         /// assert_eq!(*STATE.lock_blocking().unwrap(), 1);
         /// ```
         pub fn clear_poison(&self) {
-            self.raw.poison.clear();
+            self.$raw$(.$more)*.poison.clear();
         }
 
         /// Its name.
         pub fn name(&self) -> Option<&'static str> {
-            self.raw.name()
+            self.$raw$(.$more)*.name()
         }
 
         /// The value, without locking: nobody else can have the lock.

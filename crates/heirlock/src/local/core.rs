@@ -171,6 +171,11 @@ impl Core {
         self.by_number.get(&number).copied()
     }
 
+    /// The worker in this slot of the graph.
+    pub(super) fn worker_at(&self, slot: u64) -> Option<WorkerKey> {
+        self.parties.key_at(u32::try_from(slot).ok()?)
+    }
+
     pub(super) fn number_of(&self, worker: WorkerKey) -> Option<u64> {
         self.parties.get(&worker).map(Owner::number)
     }
@@ -201,9 +206,7 @@ impl Core {
     }
 
     pub(super) fn forget_lock(&mut self, lock: LockKey) {
-        if let Some(holder) = self.graph.holder(lock) {
-            self.leaving.push(holder);
-        }
+        self.leaving.extend(self.graph.holding(lock).map(|hold| hold.worker));
         self.graph.remove_lock(lock, &mut self.effects);
         let name = self.locks.remove(&lock).flatten();
         if let Some(tracking) = &mut self.tracking {

@@ -2,6 +2,7 @@
 //!
 //! - [`Mutex`]: one holder at a time. Acquiring is a future with a priority, a deadline and a timeout.
 //! - [`RLock`]: the same, and its holder may enter again.
+//! - [`RwLock`]: many readers, or one writer.
 //! - [`Condvar`]: waits, with a guard of either given up, until somebody notifies it.
 //! - [`OnceCell`]: a value that is made once, by the first who needs it, while the others wait.
 //! - [`Domain`]: the locks that are looked at together for inheritance and deadlocks; there is a global one. It has the policy, the clock, the
@@ -28,6 +29,7 @@ mod owned;
 mod poison;
 mod raw;
 mod rlock;
+mod rwlock;
 mod slots;
 pub(crate) mod sync;
 mod timer;
@@ -43,3 +45,7 @@ pub use mutex::{MappedMutexGuard, Mutex, MutexGuard};
 pub use once::{Initialise, OnceCell};
 pub use owned::{AcquireOwned, OwnedMutexGuard, OwnedRLockGuard};
 pub use rlock::{MappedRLockGuard, RLock, RLockGuard};
+pub use rwlock::{
+    MappedRwLockReadGuard, MappedRwLockWriteGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, Read, RwLock, RwLockReadGuard,
+    RwLockWriteGuard,
+};

@@ -13,7 +13,7 @@ use super::domain::Domain;
 use super::graph::{Kind, Order};
 use super::guard::{Part, Whole};
 use super::owned::{AcquireOwned, OwnedMutexGuard};
-use super::raw::{Raw, Want};
+use super::raw::{Raw, Want, Word};
 use super::sync::const_fn;
 use super::wait::{Held, Unfinished, attempt};
 use crate::{Result, Worker};
@@ -58,7 +58,7 @@ impl<T> Mutex<T> {
         }
     }
 
-    setup!(Mutex);
+    setup!(Mutex, raw);
 
     /// The value.
     pub fn into_inner(self) -> T {
@@ -162,7 +162,7 @@ impl<T: ?Sized> Mutex<T> {
         self.lock().blocking()
     }
 
-    questions!(Mutex);
+    questions!(Mutex, raw);
 
     /// Where the value is. To be dereferenced by the holder only.
     #[inline]

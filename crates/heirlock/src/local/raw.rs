@@ -1,6 +1,7 @@
 //! What every exclusive lock is under its type: one word, and a place in a domain's graph once it was contended.
 
 mod event;
+mod shared;
 mod whole;
 mod word;
 
@@ -10,6 +11,7 @@ use std::panic::Location;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
+pub(super) use self::shared::Shared;
 pub(super) use self::word::{Ask, Entered, Want, Word};
 use super::domain::Domain;
 use super::graph::{Acquired, Kind, LockKey, Mode, Order, Request};
@@ -134,10 +136,6 @@ impl Raw {
 
     pub(super) fn is_reentrant(&self) -> bool {
         self.setup.kind == Kind::RLock
-    }
-
-    pub(super) fn is_held(&self) -> bool {
-        owner_in(self.word.load(Ordering::Acquire)) != 0
     }
 
     /// Takes the lock if it is free; the word that this made of it.

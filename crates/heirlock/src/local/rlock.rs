@@ -13,7 +13,7 @@ use super::domain::Domain;
 use super::graph::{Kind, Order};
 use super::guard::{Part, Whole};
 use super::owned::{AcquireOwned, OwnedRLockGuard};
-use super::raw::{Raw, Want};
+use super::raw::{Raw, Want, Word};
 use super::sync::const_fn;
 use super::wait::{Held, Unfinished, attempt};
 use crate::{Result, Worker};
@@ -67,7 +67,7 @@ impl<T> RLock<T> {
         }
     }
 
-    setup!(RLock);
+    setup!(RLock, raw);
 
     /// The value.
     pub fn into_inner(self) -> T {
@@ -149,7 +149,7 @@ impl<T: ?Sized> RLock<T> {
         self.lock().blocking()
     }
 
-    questions!(RLock);
+    questions!(RLock, raw);
 
     /// Where the value is. To be read by who holds the lock only.
     #[inline]

@@ -66,7 +66,6 @@ impl Held {
     }
 
     #[inline]
-    #[allow(dead_code)]
     pub(super) fn mode(self) -> Mode {
         self.want.mode
     }
@@ -155,24 +154,21 @@ impl Wait {
                 None => self.enter(lock, cx, bound, None),
             },
             State::Queued(_, bound) if lock.take_offered(bound.owner.number(), self.site) => Poll::Ready(self.held(lock, 0)),
-            State::Queued(wait, bound) => match look(lock, wait, cx) {
-                Fate::Queued => {
+            State::Queued(wait, bound) => match self.look(lock, wait, cx) {
+                (Fate::Queued, _) => {
                     self.state = State::Queued(wait, bound);
                     Poll::Pending
                 }
-                Fate::Granted(worker) => {
-                    raw.note_site(self.site);
-                    Poll::Ready(self.held(lock, lock.given(worker)))
-                }
-                Fate::TimedOut => Poll::Ready(Err(timed_out(raw))),
-                Fate::Dismissed => Poll::Ready(Err(dismissed(raw))),
-                Fate::Deadlock(cycle) => Poll::Ready(Err(Error::new(Kind::Deadlock, cycle))),
+                (Fate::Granted(_), word) => Poll::Ready(self.held(lock, word)),
+                (Fate::TimedOut, _) => Poll::Ready(Err(timed_out(raw))),
+                (Fate::Dismissed, _) => Poll::Ready(Err(dismissed(raw))),
+                (Fate::Deadlock(cycle), _) => Poll::Ready(Err(Error::new(Kind::Deadlock, cycle))),
                 // Queued again it would miss what is notified in between. So it ends, and whoever waited looks for itself.
-                Fate::Displaced(_) if raw.is_condition() => {
+                (Fate::Displaced(_), _) if raw.is_condition() => {
                     self.state = State::Displaced;
                     Poll::Ready(Ok(Held::here(raw)))
                 }
-                Fate::Displaced(arrival) => self.enter(lock, cx, bound, Some(arrival)),
+                (Fate::Displaced(arrival), _) => self.enter(lock, cx, bound, Some(arrival)),
             },
             State::Displaced | State::Done => panic!("a lock's future was polled after it had completed"),
         }
@@ -205,6 +201,11 @@ impl Wait {
                 Poll::Pending
             }
         }
+    }
+
+    fn look(&self, lock: &impl Word, wait: WaitKey, cx: &mut Context<'_>) -> (Fate, u64) {
+        let mut waker = Some(cx.waker().clone());
+        lock.raw().domain().event(|core| lock.look(core, wait, self.options.want, self.site, &mut waker))
     }
 
     #[inline]
@@ -332,11 +333,6 @@ impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         self.0.left(true);
     }
-}
-
-fn look(lock: &impl Word, wait: WaitKey, cx: &mut Context<'_>) -> Fate {
-    let mut waker = Some(cx.waker().clone());
-    lock.raw().domain().event(|core| lock.look(core, wait, &mut waker))
 }
 
 /// Acquires without waiting, or not at all.

@@ -82,6 +82,10 @@ impl Word for Raw {
         self
     }
 
+    fn is_held(&self) -> bool {
+        owner_in(self.word.load(Ordering::Acquire)) != 0
+    }
+
     #[inline]
     fn take(&self, owner: u64, want: Want, site: Site) -> Option<u64> {
         if want.levels != 1 {
@@ -175,7 +179,8 @@ impl Word for Raw {
     }
 
     /// The graph knows of the hold, and there is one at most.
-    fn given(&self, _: WorkerKey) -> u64 {
+    fn given(&self, _: &mut Core, _: WorkerKey, _: Want, site: Site) -> u64 {
+        self.note_site(site);
         0
     }
 

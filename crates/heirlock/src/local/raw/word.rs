@@ -67,6 +67,9 @@ pub enum Entered {
 pub trait Word {
     fn raw(&self) -> &Raw;
 
+    /// Whether anybody holds it, or was granted it.
+    fn is_held(&self) -> bool;
+
     /// Takes it, if the graph need not be asked; what the guard is to know then, which is for the word to choose.
     fn take(&self, owner: u64, want: Want, site: Site) -> Option<u64>;
 
@@ -83,8 +86,8 @@ pub trait Word {
     /// The word becomes what the graph says.
     fn follow(&self, core: &mut Core, key: LockKey);
 
-    /// What the guard of a hold is to know that the graph has given to the worker.
-    fn given(&self, worker: WorkerKey) -> u64;
+    /// The graph has given it to the worker: what the guard is to know.
+    fn given(&self, core: &mut Core, worker: WorkerKey, want: Want, site: Site) -> u64;
 
     /// Gives up what was just acquired.
     fn give_up(&self, held: Held);
@@ -101,11 +104,13 @@ pub trait Word {
         if !ask.over && !raw.is_condition() {
             core.nests(worker, key, Some(ask.site));
         }
-        let entered = self.queue(core, ask, waker, worker, key);
+        let mut entered = queue(core, ask, waker, worker, key);
         // Only now: it may be the only one who waits, and a grant is taken over only by who does.
         core.take_over(key);
-        if matches!(entered, Entered::Held(_)) && !again {
-            raw.note_site(ask.site);
+        if let Entered::Held(word) = &mut entered
+            && !again
+        {
+            *word = self.given(core, worker, ask.want, ask.site);
             core.began(worker, key);
         }
         if !matches!(entered, Entered::Held(_) | Entered::Queued(..)) || raw.is_condition() {
@@ -115,46 +120,20 @@ pub trait Word {
         entered
     }
 
-    /// The graph knows the lock, and decides.
-    fn queue(&self, core: &mut Core, ask: &Ask<'_>, waker: &mut Option<Waker>, worker: WorkerKey, lock: LockKey) -> Entered {
-        let origin = Origin { site: Some(ask.site), at: ask.at };
-        let request = Request { origin, depth: ask.want.levels, ..Request::new(worker, lock, ask.want.mode) };
-        let waker = if ask.over { None } else { waker.take() };
-        let Some(waker) = waker else {
-            let taken = core.graph.try_acquire(&request, &mut core.effects);
-            return match taken {
-                Some(Acquired::Held(_)) => Entered::Held(self.given(worker)),
-                Some(Acquired::Overflow) => Entered::Overflow,
-                _ => Entered::TimedOut,
-            };
-        };
-        let request = Request {
-            priority: ask.priority,
-            deadline: ask.deadline,
-            expires: ask.expires.map(Moment::as_nanos),
-            arrival: ask.arrival,
-            ..request
-        };
-        match core.graph.acquire(&request, &mut core.effects) {
-            Acquired::Queued(wait) => {
-                core.wait(wait, &request, waker, ask.expires);
-                Entered::Queued(wait)
-            }
-            Acquired::Deadlock(cycle) => Entered::Deadlock(core.verdict(&cycle, Moment::from_nanos(ask.at))),
-            Acquired::Held(_) => Entered::Held(self.given(worker)),
-            Acquired::Overflow => Entered::Overflow,
-        }
-    }
-
-    /// What has become of a wait.
-    fn look(&self, core: &mut Core, wait: WaitKey, waker: &mut Option<Waker>) -> Fate {
+    /// What has become of a wait; if it was granted, with what the guard is to know.
+    fn look(&self, core: &mut Core, wait: WaitKey, want: Want, site: Site, waker: &mut Option<Waker>) -> (Fate, u64) {
         let key = self.begin(core);
         let fate = core.look(wait, key, waker);
-        if matches!(fate, Fate::Queued) {
-            core.take_over(key);
-        }
+        let word = match fate {
+            Fate::Granted(worker) => self.given(core, worker, want, site),
+            Fate::Queued => {
+                core.take_over(key);
+                0
+            }
+            _ => 0,
+        };
         self.follow(core, key);
-        fate
+        (fate, word)
     }
 
     /// The future of a wait is dropped; its waker, to be dropped when the mutex has been released.
@@ -164,6 +143,37 @@ pub trait Word {
         let waker = core.cancel(wait);
         self.follow(core, key);
         waker
+    }
+}
+
+/// The graph knows the lock, and decides. What the guard is to know is not said yet.
+fn queue(core: &mut Core, ask: &Ask<'_>, waker: &mut Option<Waker>, worker: WorkerKey, lock: LockKey) -> Entered {
+    let origin = Origin { site: Some(ask.site), at: ask.at };
+    let request = Request { origin, depth: ask.want.levels, ..Request::new(worker, lock, ask.want.mode) };
+    let waker = if ask.over { None } else { waker.take() };
+    let Some(waker) = waker else {
+        let taken = core.graph.try_acquire(&request, &mut core.effects);
+        return match taken {
+            Some(Acquired::Held(_)) => Entered::Held(0),
+            Some(Acquired::Overflow) => Entered::Overflow,
+            _ => Entered::TimedOut,
+        };
+    };
+    let request = Request {
+        priority: ask.priority,
+        deadline: ask.deadline,
+        expires: ask.expires.map(Moment::as_nanos),
+        arrival: ask.arrival,
+        ..request
+    };
+    match core.graph.acquire(&request, &mut core.effects) {
+        Acquired::Queued(wait) => {
+            core.wait(wait, &request, waker, ask.expires);
+            Entered::Queued(wait)
+        }
+        Acquired::Deadlock(cycle) => Entered::Deadlock(core.verdict(&cycle, Moment::from_nanos(ask.at))),
+        Acquired::Held(_) => Entered::Held(0),
+        Acquired::Overflow => Entered::Overflow,
     }
 }
 
