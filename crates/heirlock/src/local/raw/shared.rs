@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 use std::ptr;
-use std::sync::atomic::{self, Ordering};
+use std::sync::atomic::{AtomicU64 as Number, Ordering};
 
 use super::word::{Ask, Entered, Want, Word};
 use super::{CONTENDED, DEPTH, FREE, Raw, Site, owner_in};
@@ -255,7 +255,7 @@ impl Shared {
     }
 
     /// One level of a reader becomes another worker's: of the reader whose guard knows this number, which then may be another.
-    pub(in crate::local) fn transfer_read(&self, number: &atomic::AtomicU64, to: &Worker) {
+    pub(in crate::local) fn transfer_read(&self, number: &Number, to: &Worker) {
         let theirs = to.id().get() << 1;
         self.raw.domain().event(|core| {
             let known = number.load(Ordering::Relaxed);
