@@ -16,7 +16,7 @@ mod exchanged {
     pub(crate) use crate::sync::lock;
     pub(crate) use pollster::block_on;
     pub(crate) use std::sync::Mutex;
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64};
     pub(crate) use std::thread::{ThreadId, current as current_thread};
     pub(crate) use std::thread_local;
 
@@ -31,7 +31,7 @@ mod exchanged {
 mod exchanged {
     pub(crate) use loom::future::block_on;
     pub(crate) use loom::sync::Mutex;
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64};
     pub(crate) use loom::thread::{ThreadId, current as current_thread};
 
     pub(crate) fn lock<T>(mutex: &Mutex<T>) -> loom::sync::MutexGuard<'_, T> {
@@ -57,7 +57,7 @@ mod exchanged {
 mod exchanged {
     pub(crate) use shuttle::future::block_on;
     pub(crate) use shuttle::sync::Mutex;
-    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64};
     pub(crate) use shuttle::thread::{ThreadId, current as current_thread};
     pub(crate) use shuttle::thread_local;
 

@@ -60,7 +60,8 @@ impl Held {
 pub(super) struct Wait {
     pub(super) options: Options,
     site: Site,
-    blocking: bool,
+    /// Whether the thread waits, and not who is polled on it.
+    pub(super) blocking: bool,
     state: State,
 }
 
@@ -138,6 +139,8 @@ impl Wait {
                     Poll::Ready(held(raw, 0, self.options.even_poisoned, bound.depth))
                 }
                 Fate::TimedOut => Poll::Ready(Err(timed_out(raw))),
+                // What it waited for is there: nobody has to be granted that.
+                Fate::Dismissed if raw.is_condition() => Poll::Ready(Ok(Held::here(raw))),
                 Fate::Dismissed => Poll::Ready(Err(dismissed(raw))),
                 Fate::Deadlock(cycle) => Poll::Ready(Err(Error::new(Kind::Deadlock, cycle))),
                 // Queued again it would miss what is notified in between. So it ends, and whoever waited looks for itself.
@@ -177,6 +180,19 @@ impl Wait {
                 Poll::Pending
             }
         }
+    }
+
+    /// Whether it has yet to be polled.
+    #[inline]
+    pub(super) fn is_new(&self) -> bool {
+        matches!(self.state, State::Unpolled)
+    }
+
+    /// It is over, because what it was for is there.
+    #[inline]
+    pub(super) fn end(&mut self, raw: &Raw) {
+        self.cancel(raw);
+        self.state = State::Done;
     }
 
     /// Whether it has ended without having been granted anything.

@@ -4,7 +4,7 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
-use super::{CONTENDED, DEPTH, FREE, OFFERED, Raw, Setup, Site, owner_in, whole};
+use super::{CONTENDED, DEPTH, FREE, OFFERED, Raw, Setup, Site, owner_in};
 use crate::clock::Moment;
 use crate::local::core::{Core, Fate};
 use crate::local::graph::{Acquired, Kind, LockKey, LockSpec, Mode, NEVER, Origin, Released, Request, WaitKey, WorkerKey};
@@ -60,6 +60,9 @@ impl Raw {
 
     /// Takes the lock or what the owner was granted of it, or queues with a waker, which must be there unless the time is over.
     pub(in crate::local) fn enter(&self, core: &mut Core, ask: &Ask<'_>, waker: &mut Option<Waker>) -> Entered {
+        if self.is_condition() && !self.must_wait(core) {
+            return Entered::Held;
+        }
         let number = ask.owner.number();
         if self.word.load(Ordering::Relaxed) & CONTENDED != 0 {
             self.begin(core);
@@ -190,8 +193,7 @@ impl Raw {
     /// nobody else writes it: a wait that ended long ago may be dropped while somebody holds the lock whom the graph does not know.
     pub(super) fn follow(&self, core: &mut Core, key: LockKey) {
         if self.is_condition() {
-            let awaited = core.graph.waiting(key) > 0;
-            return self.word.store(if awaited { CONTENDED | whole::AWAITED } else { CONTENDED }, Ordering::Release);
+            return self.follow_waits(core, key);
         }
         if self.word.load(Ordering::Relaxed) & CONTENDED == 0 {
             return;
