@@ -5,6 +5,9 @@
 //! - [`RwLock`]: many readers, or one writer.
 //! - [`Condvar`]: waits, with a guard of either given up, until somebody notifies it.
 //! - [`OnceCell`]: a value that is made once, by the first who needs it, while the others wait.
+//! - [`Event`]: waits until it is set, as long as it is not.
+//! - [`Promise`]: one result that many await. Whoever is to give it is boosted by them.
+//! - [`Barrier`]: so many wait until all of them have come.
 //! - [`Domain`]: the locks that are looked at together for inheritance and deadlocks; there is a global one. It has the policy, the clock, the
 //!   [snapshot](Domain::snapshot), warnings of long holds, and the check of the order in which locks are taken.
 //!
@@ -13,9 +16,12 @@
 //! of the repository says how inheritance works, who the worker is, and what differs from other locks.
 
 mod acquire;
+mod awaiting;
+mod barrier;
 mod condvar;
 mod core;
 mod domain;
+mod event;
 #[doc(hidden)]
 pub mod graph;
 mod guard;
@@ -27,6 +33,7 @@ pub mod nesting;
 mod once;
 mod owned;
 mod poison;
+mod promise;
 mod raw;
 mod rlock;
 mod rwlock;
@@ -36,14 +43,18 @@ mod timer;
 mod wait;
 
 pub use acquire::{Acquire, Exclusive, Lockable, Way};
+pub use awaiting::{Await, Awaitable};
+pub use barrier::{Arrival, Barrier};
 pub use condvar::{Condvar, TimedWaiting, Waiting, Wakeup};
 pub use domain::{Builder, Domain};
 pub(crate) use domain::{effective_priority, rebase};
+pub use event::Event;
 pub use graph::{DeadlockPolicy, Order};
 pub use guard::{Part, Waitable, Whole};
 pub use mutex::{MappedMutexGuard, Mutex, MutexGuard};
 pub use once::{Initialise, OnceCell};
 pub use owned::{AcquireOwned, OwnedMutexGuard, OwnedRLockGuard};
+pub use promise::{Producer, Promise};
 pub use rlock::{MappedRLockGuard, RLock, RLockGuard};
 pub use rwlock::{
     MappedRwLockReadGuard, MappedRwLockWriteGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, Read, RwLock, RwLockReadGuard,

@@ -1,5 +1,6 @@
 //! What every exclusive lock is under its type: one word, and a place in a domain's graph once it was contended.
 
+mod awaited;
 mod event;
 mod shared;
 mod whole;
@@ -14,7 +15,7 @@ use std::sync::atomic::Ordering;
 pub(super) use self::shared::Shared;
 pub(super) use self::word::{Ask, Entered, Want, Word};
 use super::domain::Domain;
-use super::graph::{Acquired, Kind, LockKey, Mode, Order, Request};
+use super::graph::{Acquired, Kind, LockKey, Mode, NEVER, Order, Origin, Request};
 use super::identity::{BITS, Owner};
 use super::poison::Poison;
 use super::sync::{AtomicBool, AtomicPtr, AtomicU64, const_fn};
@@ -138,6 +139,11 @@ impl Raw {
         self.setup.kind == Kind::RLock
     }
 
+    /// Who holds it, as a number; 0 if nobody does.
+    pub(super) fn owner_number(&self) -> u64 {
+        owner_in(self.word.load(Ordering::Acquire))
+    }
+
     /// Takes the lock if it is free; the word that this made of it.
     #[inline]
     pub(super) fn take_free(&self, owner: u64, site: Site) -> Option<u64> {
@@ -251,8 +257,17 @@ impl Raw {
 
     /// The hold, with all its levels, becomes another worker's. For whoever has a guard.
     pub(super) fn transfer(&self, to: &Worker) {
-        let (number, mut word) = (to.id().get(), self.word.load(Ordering::Relaxed));
+        self.give(to.id().get(), None);
+    }
+
+    /// The same for whoever has this number, if anybody holds the lock. Where that began is noted if it is not known.
+    fn give(&self, number: u64, site: Option<Site>) {
+        let mut word = self.word.load(Ordering::Relaxed);
         while word & CONTENDED == 0 {
+            // A promise may be over at any time.
+            if owner_in(word) == 0 {
+                return;
+            }
             let theirs = word & !(LEVEL - 1) | number << 1;
             // A contender that comes in between has told the graph of the old owner: the long way.
             match self.word.compare_exchange(word, theirs, Ordering::AcqRel, Ordering::Relaxed) {
@@ -260,11 +275,13 @@ impl Raw {
                 Err(now) => word = now,
             }
         }
+        let heir = Owner::from_number(number);
         self.domain().event(|core| {
             let key = self.begin(core);
             if let Some(holder) = core.graph.holder(key) {
-                let heir = core.enlist(&Owner::Worker(to.clone()));
+                let heir = core.enlist(&heir);
                 core.graph.transfer(key, holder, heir, &mut core.effects);
+                core.graph.note_origin(heir, key, Origin { site, at: NEVER });
                 core.leaves(holder);
                 core.leaves(heir);
             }

@@ -19,7 +19,7 @@ mod exchanged {
     pub(crate) use crate::sync::lock;
     pub(crate) use pollster::block_on;
     pub(crate) use std::sync::Mutex;
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64};
     pub(crate) use std::thread::{ThreadId, current as current_thread};
     pub(crate) use std::thread_local;
 
@@ -46,7 +46,7 @@ mod exchanged {
 mod exchanged {
     pub(crate) use loom::future::block_on;
     pub(crate) use loom::sync::Mutex;
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64};
     pub(crate) use loom::thread::{ThreadId, current as current_thread};
 
     /// loom takes a sequentially consistent access for one that acquires and releases, but knows the fence.
@@ -84,7 +84,7 @@ mod exchanged {
 mod exchanged {
     pub(crate) use shuttle::future::block_on;
     pub(crate) use shuttle::sync::Mutex;
-    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64};
     pub(crate) use shuttle::thread::{ThreadId, current as current_thread};
     pub(crate) use shuttle::thread_local;
 

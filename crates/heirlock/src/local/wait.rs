@@ -87,7 +87,8 @@ impl Held {
 pub(super) struct Wait {
     pub(super) options: Options,
     site: Site,
-    blocking: bool,
+    /// Whether the thread waits, and not who is polled on it.
+    pub(super) blocking: bool,
     state: State,
 }
 
@@ -161,6 +162,8 @@ impl Wait {
                 }
                 (Fate::Granted(_), word) => Poll::Ready(self.held(lock, word)),
                 (Fate::TimedOut, _) => Poll::Ready(Err(timed_out(raw))),
+                // What it waited for is there: nobody has to be granted that.
+                (Fate::Dismissed, _) if raw.is_condition() => Poll::Ready(Ok(Held::here(raw))),
                 (Fate::Dismissed, _) => Poll::Ready(Err(dismissed(raw))),
                 (Fate::Deadlock(cycle), _) => Poll::Ready(Err(Error::new(Kind::Deadlock, cycle))),
                 // Queued again it would miss what is notified in between. So it ends, and whoever waited looks for itself.
@@ -211,6 +214,19 @@ impl Wait {
     #[inline]
     fn held(&self, lock: &impl Word, word: u64) -> Result<Held> {
         held(lock, word, self.options.want, self.options.even_poisoned)
+    }
+
+    /// Whether it has yet to be polled.
+    #[inline]
+    pub(super) fn is_new(&self) -> bool {
+        matches!(self.state, State::Unpolled)
+    }
+
+    /// It is over, because what it was for is there.
+    #[inline]
+    pub(super) fn end(&mut self, raw: &Raw) {
+        self.cancel(raw);
+        self.state = State::Done;
     }
 
     /// Whether it has ended without having been granted anything.

@@ -4,7 +4,7 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 
 use super::word::{Ask, Entered, Want, Word};
-use super::{CONTENDED, DEPTH, FREE, OFFERED, Raw, Setup, Site, owner_in, whole};
+use super::{CONTENDED, DEPTH, FREE, OFFERED, Raw, Setup, Site, owner_in};
 use crate::local::core::Core;
 use crate::local::graph::{Kind, LockKey, LockSpec, Mode, NEVER, Origin, Released, WorkerKey};
 use crate::local::identity::{ANONYMOUS, Owner, is_one_line};
@@ -83,7 +83,7 @@ impl Word for Raw {
     }
 
     fn is_held(&self) -> bool {
-        owner_in(self.word.load(Ordering::Acquire)) != 0
+        self.owner_number() != 0
     }
 
     #[inline]
@@ -113,6 +113,9 @@ impl Word for Raw {
     }
 
     fn approach(&self, core: &mut Core, ask: &Ask<'_>) -> Result<bool, Entered> {
+        if self.is_condition() && !self.must_wait(core) {
+            return Err(Entered::Held(0));
+        }
         let (number, levels) = (ask.owner.number(), ask.want.levels);
         if self.word.load(Ordering::Relaxed) & CONTENDED != 0 {
             self.begin(core);
@@ -159,8 +162,7 @@ impl Word for Raw {
     /// nobody else writes it: a wait that ended long ago may be dropped while somebody holds the lock whom the graph does not know.
     fn follow(&self, core: &mut Core, key: LockKey) {
         if self.is_condition() {
-            let awaited = core.graph.waiting(key) > 0;
-            return self.word.store(if awaited { CONTENDED | whole::AWAITED } else { CONTENDED }, Ordering::Release);
+            return self.follow_waits(core, key);
         }
         if self.word.load(Ordering::Relaxed) & CONTENDED == 0 {
             return;
