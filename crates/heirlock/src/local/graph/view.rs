@@ -16,7 +16,7 @@ pub struct Holding {
     pub lock: LockKey,
     /// How.
     pub mode: Mode,
-    /// How many levels deep.
+    /// How many levels deep; how many permits.
     pub depth: u32,
     /// Where it began, and since when at the latest.
     pub origin: Origin,
@@ -31,7 +31,7 @@ pub struct WaitView {
     pub lock: LockKey,
     /// How it wants it.
     pub mode: Mode,
-    /// How many levels at once.
+    /// How many levels, or permits, at once.
     pub depth: u32,
     /// Queued or granted.
     pub state: State,
@@ -93,6 +93,12 @@ impl Graph {
             let worker = &self.workers[slot];
             [worker.holds, worker.waits, worker.untaken, worker.forks] == [NIL; 4]
         })
+    }
+
+    /// How many permits are free, of a semaphore.
+    pub fn free(&self, lock: LockKey) -> Option<u64> {
+        let lock = &self.locks[self.locks.slot(lock.0)?];
+        lock.is_semaphore().then_some(lock.free)
     }
 
     /// Whether the worker was granted the lock, or notified by the condition, and has not taken note.
@@ -193,7 +199,7 @@ impl Graph {
     /// For tests: whether what the graph believes of itself between events is so.
     pub fn is_sound(&mut self) -> bool {
         let idle = self.due.is_empty() && self.fell.is_empty() && self.stirred.is_empty() && self.grantees.is_empty();
-        let idle = idle && self.locks.slots().all(|lock| self.locks[lock].owed == 0);
+        let idle = idle && self.locks.slots().all(|lock| !self.locks[lock].is_condition() || self.locks[lock].free == 0);
         idle && self.doubtful.is_empty() && self.touched.is_empty() && (self.cyclic || self.standing(Ways::Boosts, 1).is_empty())
     }
 
