@@ -101,7 +101,7 @@ macro_rules! setup {
         /// ```
         #[doc = concat!("use heirlock::local::{", stringify!($lock), ", Order};")]
         #[doc = concat!("static LINE: ", stringify!($lock), "<()> = ", stringify!($lock), "::named(\"line\", ()).order(Order::Fifo);")]
-        /// assert!(LINE.try_lock().is_ok());
+        /// assert_eq!(pollster::block_on(LINE.with(async |()| "in turn")).unwrap(), "in turn");
         /// ```
         #[must_use]
         pub const fn order(mut self, order: Order) -> $lock<T> {
@@ -149,15 +149,10 @@ macro_rules! questions {
         /// ```
         #[doc = concat!("use heirlock::local::", stringify!($lock), ";")]
         #[doc = concat!("static STATE: ", stringify!($lock), "<u8> = ", stringify!($lock), "::named(\"state\", 1).poisoning();")]
-        /// std::thread::spawn(|| {
-        ///     let _guard = STATE.lock_blocking().unwrap();
-        ///     panic!("half way through");
-        /// }).join().unwrap_err();
-        /// assert!(STATE.lock_blocking().unwrap_err().is_poisoned());
-        /// let guard = STATE.lock().even_poisoned().blocking().unwrap();
+        /// std::thread::spawn(|| pollster::block_on(STATE.with(async |_| panic!("half way through")))).join().unwrap_err();
+        /// assert!(pollster::block_on(STATE.with(async |_| ())).unwrap_err().is_poisoned());
         /// STATE.clear_poison();
-        /// drop(guard);
-        /// assert_eq!(*STATE.lock_blocking().unwrap(), 1);
+        /// assert!(pollster::block_on(STATE.with(async |state| *state == 1)).unwrap());
         /// ```
         pub fn clear_poison(&self) {
             self.$raw$(.$more)*.poison.clear();
@@ -187,7 +182,12 @@ pub struct Acquire<'a, L: Lockable<M> + ?Sized, M: Way = Exclusive> {
 impl<'a, M: Way, L: Lockable<M> + ?Sized> Acquire<'a, L, M> {
     #[inline]
     pub(super) fn new(lock: &'a L, site: Site) -> Acquire<'a, L, M> {
-        Acquire { lock, wait: Wait::of(Want::mode(M::MODE), site), way: PhantomData }
+        Acquire::of(lock, Want::mode(M::MODE), site)
+    }
+
+    #[inline]
+    pub(super) fn of(lock: &'a L, want: Want, site: Site) -> Acquire<'a, L, M> {
+        Acquire { lock, wait: Wait::of(want, site), way: PhantomData }
     }
 
     options!();

@@ -8,7 +8,7 @@ mod wakes;
 mod watch;
 mod words;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ pub struct Core {
     ring: bool,
     watch: Watch,
     /// Grants that nobody has taken for too long, by lock: whoever comes next may take them over.
-    stalled: IdMap<LockKey, WaitKey>,
+    stalled: BTreeSet<(LockKey, WaitKey)>,
     stall_time: Duration,
     /// Workers that may have nothing left in the graph; and such of which some are kept a while.
     leaving: Vec<WorkerKey>,
@@ -111,7 +111,7 @@ impl Core {
             timed: false,
             ring: false,
             watch: Watch::Off,
-            stalled: IdMap::default(),
+            stalled: BTreeSet::new(),
             stall_time,
             leaving: Vec::new(),
             lingering: Vec::new(),
@@ -212,7 +212,7 @@ impl Core {
         if let Some(tracking) = &mut self.tracking {
             tracking.forget(lock, name);
         }
-        self.stalled.remove(&lock);
+        self.stalled.retain(|(other, _)| *other != lock);
     }
 
     /// To be called before a hold ends: if the next in line may have expired, the graph must know the time. Nobody else pays for a clock.
@@ -267,7 +267,7 @@ impl Core {
             return fate;
         };
         if waiter.granted {
-            self.stalled.remove(&lock);
+            self.stalled.remove(&(lock, wait));
             self.graph.take(wait, &mut self.effects);
         } else {
             // As deep as this one asked to be.
@@ -317,7 +317,7 @@ impl Core {
         self.undue(wait);
         self.waiters.remove(&wait);
         if !self.stalled.is_empty() {
-            self.stalled.remove(&lock);
+            self.stalled.remove(&(lock, wait));
         }
         self.graph.take(wait, &mut self.effects);
     }

@@ -3,6 +3,7 @@
 //! - [`Mutex`]: one holder at a time. Acquiring is a future with a priority, a deadline and a timeout.
 //! - [`RLock`]: the same, and its holder may enter again.
 //! - [`RwLock`]: many readers, or one writer.
+//! - [`Semaphore`]: as many at once as there are permits.
 //! - [`Condvar`]: waits, with a guard of either given up, until somebody notifies it.
 //! - [`OnceCell`]: a value that is made once, by the first who needs it, while the others wait.
 //! - [`Event`]: waits until it is set, as long as it is not.
@@ -37,6 +38,7 @@ mod promise;
 mod raw;
 mod rlock;
 mod rwlock;
+mod semaphore;
 mod slots;
 pub(crate) mod sync;
 mod timer;
@@ -60,3 +62,4 @@ pub use rwlock::{
     MappedRwLockReadGuard, MappedRwLockWriteGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, Read, RwLock, RwLockReadGuard,
     RwLockWriteGuard,
 };
+pub use semaphore::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};

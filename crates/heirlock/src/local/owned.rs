@@ -25,7 +25,11 @@ pub struct AcquireOwned<L: Lockable<M> + ?Sized, M: Way = Exclusive> {
 
 impl<M: Way, L: Lockable<M> + ?Sized> AcquireOwned<L, M> {
     pub(super) fn new(lock: Arc<L>, site: Site) -> AcquireOwned<L, M> {
-        AcquireOwned { lock, wait: Wait::of(Want::mode(M::MODE), site), way: PhantomData }
+        AcquireOwned::of(lock, Want::mode(M::MODE), site)
+    }
+
+    pub(super) fn of(lock: Arc<L>, want: Want, site: Site) -> AcquireOwned<L, M> {
+        AcquireOwned { lock, wait: Wait::of(want, site), way: PhantomData }
     }
 
     options!();

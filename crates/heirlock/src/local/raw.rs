@@ -2,6 +2,7 @@
 
 mod awaited;
 mod event;
+mod permits;
 mod shared;
 mod whole;
 mod word;
@@ -12,6 +13,7 @@ use std::panic::Location;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
+pub(super) use self::permits::Permits;
 pub(super) use self::shared::Shared;
 pub(super) use self::word::{Ask, Entered, Want, Word};
 use super::domain::Domain;
@@ -65,6 +67,8 @@ struct Setup {
     /// The domain's, if there is none.
     order: Option<Order>,
     bypass: Option<NonZeroU32>,
+    /// Of a semaphore that is tracked: how many permits it is made with.
+    permits: Option<u32>,
 }
 
 const FREE: u64 = 0;
@@ -89,7 +93,7 @@ impl Raw {
                 key: AtomicU64::new(0),
                 site: AtomicPtr::new(ptr::null_mut()),
                 offered: AtomicBool::new(false),
-                setup: Setup { kind, order: None, bypass: None },
+                setup: Setup { kind, order: None, bypass: None, permits: None },
                 name,
                 domain: None,
                 poison: Poison::off(),
@@ -132,7 +136,28 @@ impl Raw {
 
     /// For a sentence.
     pub(super) fn label(&self) -> Cow<'static, str> {
-        self.name.map_or(Cow::Borrowed("the lock"), |name| Cow::Owned(format!("lock {name:?}")))
+        let [the, called] = if self.is_semaphore() { ["the semaphore", "semaphore"] } else { ["the lock", "lock"] };
+        self.name.map_or(Cow::Borrowed(the), |name| Cow::Owned(format!("{called} {name:?}")))
+    }
+
+    /// The same for who did not get it.
+    pub(super) fn taken_label(&self) -> String {
+        let why = if self.is_semaphore() { "has too few free permits" } else { "is held" };
+        format!("{} {why}", self.label())
+    }
+
+    pub(super) fn is_semaphore(&self) -> bool {
+        self.setup.kind == Kind::Semaphore
+    }
+
+    /// Whether a lock that is waited for within holds of others comes after these: what waits for each other in a circle.
+    fn nests(&self) -> bool {
+        !self.is_condition() && !self.is_semaphore()
+    }
+
+    /// Whether nobody is known to hold what was granted.
+    fn is_unheld(&self) -> bool {
+        self.is_condition() || self.is_semaphore() && self.setup.permits.is_none()
     }
 
     pub(super) fn is_reentrant(&self) -> bool {

@@ -199,6 +199,7 @@ impl Wait {
             Entered::Deadlock(cycle) => Poll::Ready(Err(Error::new(Kind::Deadlock, cycle))),
             Entered::NeedsWorker => Poll::Ready(Err(needs_worker(raw))),
             Entered::Overflow => Poll::Ready(Err(overflow(raw.label()))),
+            Entered::Refused(error) => Poll::Ready(Err(error)),
             Entered::Queued(wait) => {
                 self.state = State::Queued(wait, bound);
                 Poll::Pending
@@ -276,9 +277,9 @@ impl Wait {
             return Err(Error::new(
                 Kind::WouldBlock,
                 format!(
-                    "{} is held, and waiting for it here would block a thread of the async runtime: await lock() instead, or in spawn_blocking \
+                    "{}, and waiting for it here would block a thread of the async runtime: await lock() instead, or in spawn_blocking \
                      call Handle::current().block_on(lock())",
-                    lock.raw().label()
+                    lock.raw().taken_label()
                 ),
             ));
         }
@@ -367,7 +368,8 @@ fn attempt_contended(lock: &impl Word, want: Want, site: Site, owner: &Owner, ev
         Entered::Held(word) => held(lock, word, want, even_poisoned),
         Entered::NeedsWorker => Err(needs_worker(raw)),
         Entered::Overflow => Err(overflow(raw.label())),
-        _ => Err(Error::new(Kind::WouldBlock, format!("{} is held", raw.label()))),
+        Entered::Refused(error) => Err(error),
+        _ => Err(Error::new(Kind::WouldBlock, raw.taken_label())),
     }
 }
 
@@ -388,13 +390,15 @@ pub(super) fn overflow(label: impl std::fmt::Display) -> Error {
 
 /// Only what is a lock under its type but no lock is waited for in vain; it looks there first.
 fn dismissed(raw: &Raw) -> Error {
-    Error::new(Kind::Closed, format!("{} need not be waited for any more", raw.label()))
+    Error::new(Kind::Closed, format!("{} is closed", raw.label()))
 }
 
 fn timed_out(raw: &Raw) -> Error {
     match raw.name() {
         // Where many waits time out, text that is made anew each time would be most of what they cost.
-        None => Error::new(Kind::Timeout, "the lock was not free in time"),
-        Some(_) => Error::new(Kind::Timeout, format!("{} was not free in time", raw.label())),
+        None if !raw.is_semaphore() => Error::new(Kind::Timeout, "the lock was not free in time"),
+        None => Error::new(Kind::Timeout, "the semaphore had too few free permits all the time"),
+        Some(_) if !raw.is_semaphore() => Error::new(Kind::Timeout, format!("{} was not free in time", raw.label())),
+        Some(_) => Error::new(Kind::Timeout, format!("{} had too few free permits all the time", raw.label())),
     }
 }

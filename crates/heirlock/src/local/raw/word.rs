@@ -3,6 +3,7 @@
 use std::task::Waker;
 
 use super::{Raw, Site};
+use crate::Error;
 use crate::clock::Moment;
 use crate::local::core::{Core, Fate};
 use crate::local::graph::{Acquired, LockKey, Mode, NEVER, Origin, Request, WaitKey, WorkerKey};
@@ -57,6 +58,8 @@ pub enum Entered {
     /// It would enter again, but arms of one task cannot be told apart.
     NeedsWorker,
     Overflow,
+    /// For good.
+    Refused(Error),
 }
 
 /// The word of a lock: what is done without the graph, and how the two agree.
@@ -101,7 +104,7 @@ pub trait Word {
         };
         let key = raw.key(core);
         let worker = core.enlist(ask.owner);
-        if !ask.over && !raw.is_condition() {
+        if !ask.over && raw.nests() {
             core.nests(worker, key, Some(ask.site));
         }
         let mut entered = queue(core, ask, waker, worker, key);
@@ -113,7 +116,7 @@ pub trait Word {
             *word = self.given(core, worker, ask.want, ask.site);
             core.began(worker, key);
         }
-        if !matches!(entered, Entered::Held(_) | Entered::Queued(..)) || raw.is_condition() {
+        if !matches!(entered, Entered::Held(_) | Entered::Queued(..)) || raw.is_unheld() {
             core.leaves(worker);
         }
         self.follow(core, key);
