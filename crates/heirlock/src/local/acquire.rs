@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use super::all::Member;
 use super::raw::{Raw, Site};
 use super::wait::{Held, Wait};
 use crate::Result;
@@ -187,6 +188,18 @@ impl<'a, L: Lockable + ?Sized> Future for Acquire<'a, L> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let lock = self.lock;
         self.wait.poll(lock.raw(), cx).map_ok(|held| lock.guard(held))
+    }
+}
+
+impl<'a, L: Lockable + ?Sized> Member for Acquire<'a, L> {
+    type Guard = L::Guard<'a>;
+
+    fn parts(&mut self) -> (&Raw, &mut Wait) {
+        (self.lock.raw(), &mut self.wait)
+    }
+
+    fn guard(&mut self, held: Held) -> L::Guard<'a> {
+        self.lock.guard(held)
     }
 }
 

@@ -4,6 +4,8 @@
 //! - [`RLock`]: the same, and its holder may enter again.
 //! - [`Condvar`]: waits, with a guard of either given up, until somebody notifies it.
 //! - [`OnceCell`]: a value that is made once, by the first who needs it, while the others wait.
+//! - [`KeyedLock`]: a lock for each key, kept only while somebody holds it or waits for it.
+//! - [`lock_all`]: several of these at once, in whatever order they are named.
 //! - [`Domain`]: the locks that are looked at together for inheritance and deadlocks; there is a global one. It has the policy, the clock, the
 //!   [snapshot](Domain::snapshot), warnings of long holds, and the check of the order in which locks are taken.
 //!
@@ -12,6 +14,7 @@
 //! of the repository says how inheritance works, who the worker is, and what differs from other locks.
 
 mod acquire;
+mod all;
 mod condvar;
 mod core;
 mod domain;
@@ -20,7 +23,9 @@ pub mod graph;
 mod guard;
 mod hash;
 mod identity;
+mod keyed;
 mod mutex;
+mod name;
 #[doc(hidden)]
 pub mod nesting;
 mod once;
@@ -34,11 +39,13 @@ mod timer;
 mod wait;
 
 pub use acquire::{Acquire, Lockable};
+pub use all::{Acquires, LockAll, lock_all};
 pub use condvar::{Condvar, TimedWaiting, Waiting, Wakeup};
 pub use domain::{Builder, Domain};
 pub(crate) use domain::{effective_priority, rebase};
 pub use graph::{DeadlockPolicy, Order};
 pub use guard::{Part, Waitable, Whole};
+pub use keyed::{AcquireKeyed, AcquireKeyedOwned, KeyedGuard, KeyedLock, OwnedKeyedGuard};
 pub use mutex::{MappedMutexGuard, Mutex, MutexGuard};
 pub use once::{Initialise, OnceCell};
 pub use owned::{AcquireOwned, OwnedMutexGuard, OwnedRLockGuard};

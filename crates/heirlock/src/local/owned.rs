@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::acquire::{Lockable, options};
+use super::all::Member;
 use super::mutex::Mutex;
-use super::raw::Site;
+use super::raw::{Raw, Site};
 use super::rlock::RLock;
 use super::wait::{Held, Wait};
 use crate::{Result, Worker};
@@ -44,6 +45,18 @@ impl<L: Lockable + ?Sized> Future for AcquireOwned<L> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let AcquireOwned { lock, wait } = &mut *self;
         wait.poll(lock.raw(), cx).map_ok(|held| Arc::clone(lock).owned_guard(held))
+    }
+}
+
+impl<L: Lockable + ?Sized> Member for AcquireOwned<L> {
+    type Guard = L::OwnedGuard;
+
+    fn parts(&mut self) -> (&Raw, &mut Wait) {
+        (self.lock.raw(), &mut self.wait)
+    }
+
+    fn guard(&mut self, held: Held) -> L::OwnedGuard {
+        Arc::clone(&self.lock).owned_guard(held)
     }
 }
 

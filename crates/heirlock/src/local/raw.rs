@@ -1,6 +1,7 @@
 //! What every exclusive lock is under its type: one word, and a place in a domain's graph once it was contended.
 
 mod event;
+mod many;
 mod whole;
 
 use std::borrow::Cow;
@@ -8,11 +9,13 @@ use std::num::NonZeroU32;
 use std::panic::Location;
 use std::ptr;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 pub(super) use self::event::{Ask, Entered};
 use super::domain::Domain;
 use super::graph::{Acquired, Kind, LockKey, Mode, Order, Request};
 use super::identity::{BITS, Owner};
+use super::name::Name;
 use super::poison::Poison;
 use super::sync::{AtomicBool, AtomicPtr, AtomicU64, const_fn};
 use super::wait::{Held, overflow};
@@ -50,6 +53,8 @@ pub struct Raw {
     offered: AtomicBool,
     setup: Setup,
     name: Option<&'static str>,
+    /// Of one of many with the same name: which it is, once somebody has said so.
+    place: Option<Box<OnceLock<Arc<str>>>>,
     domain: Option<Domain>,
     pub(super) poison: Poison,
 }
@@ -87,6 +92,7 @@ impl Raw {
             offered: AtomicBool::new(false),
                 setup: Setup { kind, order: None, bypass: None },
                 name,
+                place: None,
                 domain: None,
                 poison: Poison::off(),
             }
@@ -128,7 +134,11 @@ impl Raw {
 
     /// For a sentence.
     pub(super) fn label(&self) -> Cow<'static, str> {
-        self.name.map_or(Cow::Borrowed("the lock"), |name| Cow::Owned(format!("lock {name:?}")))
+        self.full_name().text().map_or(Cow::Borrowed("the lock"), |name| Cow::Owned(format!("lock {name:?}")))
+    }
+
+    fn full_name(&self) -> Name {
+        Name { class: self.name, place: self.place.as_ref().and_then(|place| place.get()).cloned() }
     }
 
     pub(super) fn is_reentrant(&self) -> bool {
@@ -299,7 +309,7 @@ impl Raw {
     }
 
     /// The graph forgets the lock.
-    fn purge(&mut self) {
+    fn purge(&self) {
         let number = self.key.load(Ordering::Relaxed);
         if number != 0 {
             self.key.store(0, Ordering::Relaxed);

@@ -344,8 +344,18 @@ mod tests {
         let (lock, worker) = (RLock::named("deep", 7).in_domain(&domain), Worker::new("deep"));
         let owner = Owner::Worker(worker.clone());
         let site = Location::caller();
-        let ask =
-            Ask { owner: &owner, priority: None, deadline: None, expires: None, over: true, arrival: None, depth: LEVELS, site, at: NEVER };
+        let ask = Ask {
+            owner: &owner,
+            priority: None,
+            deadline: None,
+            expires: None,
+            over: true,
+            arrival: None,
+            depth: LEVELS,
+            declared: false,
+            site,
+            at: NEVER,
+        };
         assert!(matches!(domain.event(|core| lock.raw.enter(core, &ask, &mut None)), Entered::Held));
         let mut guard = lock.guard(Held::here(&lock.raw));
         guard.levels = LEVELS;

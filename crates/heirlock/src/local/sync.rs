@@ -8,6 +8,9 @@
 
 pub(crate) use exchanged::*;
 
+/// Into how many parts a map is split that all threads use: a power of two. In a model they are to meet.
+pub(crate) const SHARDS: usize = if HAS_TIMER { 32 } else { 1 };
+
 /// The checkers run one thread at a time and know no thread but theirs, so there is no timer: a model calls `Domain::expire` itself.
 pub(crate) const HAS_TIMER: bool = cfg!(not(any(heirlock_loom, heirlock_shuttle)));
 
@@ -25,6 +28,14 @@ mod exchanged {
         ($(#[$meta:meta])* $vis:vis const fn $($rest:tt)+) => { $(#[$meta])* $vis const fn $($rest)+ };
     }
     pub(crate) use const_fn;
+
+    /// An array of so many new ones.
+    macro_rules! each {
+        ($new:expr; $count:expr) => {
+            [const { $new }; $count]
+        };
+    }
+    pub(crate) use each;
 }
 
 #[cfg(heirlock_loom)]
@@ -42,6 +53,13 @@ mod exchanged {
         ($(#[$meta:meta])* $vis:vis const fn $($rest:tt)+) => { $(#[$meta])* $vis fn $($rest)+ };
     }
     pub(crate) use const_fn;
+
+    macro_rules! each {
+        ($new:expr; $count:expr) => {
+            std::array::from_fn::<_, { $count }, _>(|_| $new)
+        };
+    }
+    pub(crate) use each;
 
     /// loom's own does not know the `const` initialiser.
     macro_rules! own {
@@ -69,4 +87,11 @@ mod exchanged {
         ($(#[$meta:meta])* $vis:vis const fn $($rest:tt)+) => { $(#[$meta])* $vis const fn $($rest)+ };
     }
     pub(crate) use const_fn;
+
+    macro_rules! each {
+        ($new:expr; $count:expr) => {
+            std::array::from_fn::<_, { $count }, _>(|_| $new)
+        };
+    }
+    pub(crate) use each;
 }

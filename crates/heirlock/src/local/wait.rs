@@ -1,5 +1,6 @@
 //! The one waiting future: unpolled, then perhaps queued, then done. The typed futures of the primitives are thin around it.
 
+use std::borrow::Cow;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,8 @@ pub(super) struct Options {
     pub(super) timeout: Option<Duration>,
     pub(super) deadline: Option<Instant>,
     pub(super) even_poisoned: bool,
+    /// The check of orders knows of it.
+    pub(super) declared: bool,
 }
 
 /// Shows that a lock has just been acquired, for who makes its guard. Made here only.
@@ -57,7 +60,7 @@ impl Held {
 
 /// One acquire of one lock. Whoever owns it passes the lock each time, always the same.
 #[derive(Debug)]
-pub(super) struct Wait {
+pub struct Wait {
     pub(super) options: Options,
     site: Site,
     blocking: bool,
@@ -97,6 +100,25 @@ impl Wait {
     /// An acquire by whoever is known already.
     pub(super) fn bound(site: Site, options: Options, bound: Bound) -> Wait {
         Wait { options, site, blocking: false, state: State::Bound(bound) }
+    }
+
+    pub(super) fn is_unpolled(&self) -> bool {
+        matches!(self.state, State::Unpolled)
+    }
+
+    /// It is this owner's, whoever polls it first.
+    pub(super) fn bind(&mut self, raw: &Raw, owner: u64) {
+        self.state = State::Bound(Bound::by(Owner::from_number(owner), raw, self.options));
+    }
+
+    /// It is one of several that one call acquires in an order of its own: the check of orders learns now what its caller holds, and not later what
+    /// that call has already.
+    pub(super) fn declare(&mut self, raw: &Raw, blocking: bool) {
+        self.options.declared = true;
+        if raw.domain().tracks() {
+            let owner = if blocking { Owner::of_call() } else { Owner::of_poll() };
+            raw.domain().event(|core| raw.declare(core, &owner, self.site));
+        }
     }
 
     #[inline]
@@ -160,6 +182,7 @@ impl Wait {
             over: bound.over,
             arrival,
             depth: bound.depth,
+            declared: self.options.declared,
             site: self.site,
             at: raw.domain().about_now().as_nanos(),
         };
@@ -310,7 +333,8 @@ pub(super) fn attempt(raw: &Raw, site: Site) -> Result<Held> {
 }
 
 fn attempt_contended(raw: &Raw, site: Site, owner: &Owner, even_poisoned: bool) -> Result<Held> {
-    let ask = Ask { owner, priority: None, deadline: None, expires: None, over: true, arrival: None, depth: 1, site, at: NEVER };
+    let ask =
+        Ask { owner, priority: None, deadline: None, expires: None, over: true, arrival: None, depth: 1, declared: false, site, at: NEVER };
     match raw.domain().event(|core| raw.enter(core, &ask, &mut None)) {
         Entered::Held => held(raw, 0, even_poisoned, 1),
         Entered::NeedsWorker => Err(needs_worker(raw)),
@@ -350,9 +374,9 @@ fn dismissed(raw: &Raw) -> Error {
 }
 
 fn timed_out(raw: &Raw) -> Error {
-    match raw.name() {
+    match raw.label() {
         // Where many waits time out, text that is made anew each time would be most of what they cost.
-        None => Error::new(Kind::Timeout, "the lock was not free in time"),
-        Some(_) => Error::new(Kind::Timeout, format!("{} was not free in time", raw.label())),
+        Cow::Borrowed(_) => Error::new(Kind::Timeout, "the lock was not free in time"),
+        Cow::Owned(label) => Error::new(Kind::Timeout, format!("{label} was not free in time")),
     }
 }

@@ -23,6 +23,8 @@ pub(in crate::local) struct Ask<'a> {
     pub(in crate::local) arrival: Option<u64>,
     /// How many levels at once.
     pub(in crate::local) depth: u32,
+    /// The check of orders knows of it.
+    pub(in crate::local) declared: bool,
     pub(in crate::local) site: Site,
     /// When it begins to wait; `NEVER` if it will not.
     pub(in crate::local) at: u64,
@@ -89,7 +91,7 @@ impl Raw {
         };
         let key = self.key(core);
         let worker = core.enlist(ask.owner);
-        if !ask.over && !self.is_condition() {
+        if !ask.over && !ask.declared && !self.is_condition() {
             core.nests(worker, key, Some(ask.site));
         }
         let entered = queue(core, ask, waker, worker, key);
@@ -181,7 +183,7 @@ impl Raw {
         let domain = self.domain();
         let spec = LockSpec { order: order.unwrap_or(domain.order()), bypass: bypass.or(domain.bypass()), ..LockSpec::new(kind) };
         let key = core.graph.add_lock(spec);
-        core.name_lock(key, self.name);
+        core.name_lock(key, self.full_name());
         self.key.store(key.get(), Ordering::Relaxed);
         key
     }
