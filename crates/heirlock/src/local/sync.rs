@@ -90,7 +90,7 @@ mod exchanged {
 
     macro_rules! each {
         ($new:expr; $count:expr) => {
-            std::array::from_fn::<_, { $count }, _>(|_| $new)
+            [const { $new }; $count]
         };
     }
     pub(crate) use each;
