@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use super::all::Member;
 use super::graph::Mode;
 use super::raw::{Site, Want, Word};
 use super::wait::{Held, Wait};
@@ -208,6 +209,20 @@ impl<'a, M: Way, L: Lockable<M> + ?Sized> Future for Acquire<'a, L, M> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let lock = self.lock;
         self.wait.poll(lock.word(), cx).map_ok(|held| lock.guard(held))
+    }
+}
+
+impl<'a, M: Way, L: Lockable<M> + ?Sized> Member for Acquire<'a, L, M> {
+    type Guard = L::Guard<'a>;
+
+    type Word = L::Word;
+
+    fn parts(&mut self) -> (&L::Word, &mut Wait) {
+        (self.lock.word(), &mut self.wait)
+    }
+
+    fn guard(&mut self, held: Held) -> L::Guard<'a> {
+        self.lock.guard(held)
     }
 }
 

@@ -23,6 +23,7 @@ use super::graph::heap::Heap;
 use super::graph::{Acquired, Effects, Graph, LockKey, Mode, Request, WaitKey, WorkerKey, WorkerSpec};
 use super::hash::IdMap;
 use super::identity::Owner;
+use super::name::Name;
 use super::slots::{Slots, slot};
 use crate::Worker;
 use crate::clock::{Clock, Moment};
@@ -35,7 +36,7 @@ pub struct Core {
     parties: Slots<WorkerKey, Owner>,
     by_number: IdMap<u64, WorkerKey>,
     /// The names of the locks that were ever contended.
-    locks: Slots<LockKey, Option<&'static str>>,
+    locks: Slots<LockKey, Name>,
     /// The futures that wait, or have yet to notice that they need not.
     waiters: Slots<WaitKey, Waiter>,
     /// Those whose wait has just ended, and whose slot another has taken before they are told: empty between events.
@@ -201,14 +202,14 @@ impl Core {
         }
     }
 
-    pub(super) fn name_lock(&mut self, lock: LockKey, name: Option<&'static str>) {
+    pub(super) fn name_lock(&mut self, lock: LockKey, name: Name) {
         self.locks.insert(lock, name);
     }
 
     pub(super) fn forget_lock(&mut self, lock: LockKey) {
         self.leaving.extend(self.graph.holding(lock).map(|hold| hold.worker));
         self.graph.remove_lock(lock, &mut self.effects);
-        let name = self.locks.remove(&lock).flatten();
+        let name = self.locks.remove(&lock).and_then(|name| name.class);
         if let Some(tracking) = &mut self.tracking {
             tracking.forget(lock, name);
         }

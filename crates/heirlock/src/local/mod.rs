@@ -9,6 +9,8 @@
 //! - [`Event`]: waits until it is set, as long as it is not.
 //! - [`Promise`]: one result that many await. Whoever is to give it is boosted by them.
 //! - [`Barrier`]: so many wait until all of them have come.
+//! - [`KeyedLock`]: a lock for each key, kept only while somebody holds it or waits for it.
+//! - [`lock_all`]: several of these at once, in whatever order they are named.
 //! - [`Domain`]: the locks that are looked at together for inheritance and deadlocks; there is a global one. It has the policy, the clock, the
 //!   [snapshot](Domain::snapshot), warnings of long holds, and the check of the order in which locks are taken.
 //!
@@ -17,6 +19,7 @@
 //! of the repository says how inheritance works, who the worker is, and what differs from other locks.
 
 mod acquire;
+mod all;
 mod awaiting;
 mod barrier;
 mod condvar;
@@ -28,7 +31,9 @@ pub mod graph;
 mod guard;
 mod hash;
 mod identity;
+mod keyed;
 mod mutex;
+mod name;
 #[doc(hidden)]
 pub mod nesting;
 mod once;
@@ -45,6 +50,7 @@ mod timer;
 mod wait;
 
 pub use acquire::{Acquire, Exclusive, Lockable, Way};
+pub use all::{Acquires, LockAll, lock_all};
 pub use awaiting::{Await, Awaitable};
 pub use barrier::{Arrival, Barrier};
 pub use condvar::{Condvar, TimedWaiting, Waiting, Wakeup};
@@ -53,6 +59,7 @@ pub(crate) use domain::{effective_priority, rebase};
 pub use event::Event;
 pub use graph::{DeadlockPolicy, Order};
 pub use guard::{Part, Waitable, Whole};
+pub use keyed::{AcquireKeyed, AcquireKeyedOwned, KeyedGuard, KeyedLock, OwnedKeyedGuard};
 pub use mutex::{MappedMutexGuard, Mutex, MutexGuard};
 pub use once::{Initialise, OnceCell};
 pub use owned::{AcquireOwned, OwnedMutexGuard, OwnedRLockGuard};

@@ -2,6 +2,7 @@
 
 mod awaited;
 mod event;
+mod many;
 mod permits;
 mod shared;
 mod whole;
@@ -12,6 +13,7 @@ use std::num::NonZeroU32;
 use std::panic::Location;
 use std::ptr;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 pub(super) use self::permits::Permits;
 pub(super) use self::shared::Shared;
@@ -19,6 +21,7 @@ pub(super) use self::word::{Ask, Entered, Want, Word};
 use super::domain::Domain;
 use super::graph::{Acquired, Kind, LockKey, Mode, NEVER, Order, Origin, Request};
 use super::identity::{BITS, Owner};
+use super::name::Name;
 use super::poison::Poison;
 use super::sync::{AtomicBool, AtomicPtr, AtomicU64, const_fn};
 use super::wait::{Held, overflow};
@@ -56,6 +59,8 @@ pub struct Raw {
     offered: AtomicBool,
     setup: Setup,
     name: Option<&'static str>,
+    /// Of one of many with the same name: which it is, once somebody has said so.
+    place: Option<Box<OnceLock<Arc<str>>>>,
     domain: Option<Domain>,
     pub(super) poison: Poison,
 }
@@ -95,6 +100,7 @@ impl Raw {
                 offered: AtomicBool::new(false),
                 setup: Setup { kind, order: None, bypass: None, permits: None },
                 name,
+                place: None,
                 domain: None,
                 poison: Poison::off(),
             }
@@ -137,7 +143,7 @@ impl Raw {
     /// For a sentence.
     pub(super) fn label(&self) -> Cow<'static, str> {
         let [the, called] = if self.is_semaphore() { ["the semaphore", "semaphore"] } else { ["the lock", "lock"] };
-        self.name.map_or(Cow::Borrowed(the), |name| Cow::Owned(format!("{called} {name:?}")))
+        self.full_name().text().map_or(Cow::Borrowed(the), |name| Cow::Owned(format!("{called} {name:?}")))
     }
 
     /// The same for who did not get it.
@@ -158,6 +164,10 @@ impl Raw {
     /// Whether nobody is known to hold what was granted.
     fn is_unheld(&self) -> bool {
         self.is_condition() || self.is_semaphore() && self.setup.permits.is_none()
+    }
+
+    fn full_name(&self) -> Name {
+        Name { class: self.name, place: self.place.as_ref().and_then(|place| place.get()).cloned() }
     }
 
     pub(super) fn is_reentrant(&self) -> bool {
@@ -315,7 +325,7 @@ impl Raw {
     }
 
     /// The graph forgets the lock.
-    fn purge(&mut self) {
+    fn purge(&self) {
         let number = self.key.load(Ordering::Relaxed);
         if number != 0 {
             self.key.store(0, Ordering::Relaxed);

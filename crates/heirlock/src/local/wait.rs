@@ -1,5 +1,6 @@
 //! The one waiting future: unpolled, then perhaps queued, then done. The typed futures of the primitives are thin around it.
 
+use std::borrow::Cow;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -19,11 +20,13 @@ pub(super) struct Options {
     pub(super) timeout: Option<Duration>,
     pub(super) deadline: Option<Instant>,
     pub(super) even_poisoned: bool,
+    /// The check of orders knows of it.
+    pub(super) declared: bool,
 }
 
 impl Options {
     pub(super) fn of(want: Want) -> Options {
-        Options { want, priority: None, timeout: None, deadline: None, even_poisoned: false }
+        Options { want, priority: None, timeout: None, deadline: None, even_poisoned: false, declared: false }
     }
 }
 
@@ -84,7 +87,7 @@ impl Held {
 
 /// One acquire of one lock. Whoever owns it passes the lock each time, always the same.
 #[derive(Debug)]
-pub(super) struct Wait {
+pub struct Wait {
     pub(super) options: Options,
     site: Site,
     /// Whether the thread waits, and not who is polled on it.
@@ -127,6 +130,21 @@ impl Wait {
     /// An acquire by whoever is known already.
     pub(super) fn bound(site: Site, options: Options, bound: Bound) -> Wait {
         Wait { options, site, blocking: false, state: State::Bound(bound) }
+    }
+
+    /// It is this owner's, whoever polls it first.
+    pub(super) fn bind(&mut self, raw: &Raw, owner: u64) {
+        self.state = State::Bound(Bound::by(Owner::from_number(owner), raw, self.options));
+    }
+
+    /// It is one of several that one call acquires in an order of its own: the check of orders learns now what its caller holds, and not later what
+    /// that call has already.
+    pub(super) fn declare(&mut self, raw: &Raw, blocking: bool) {
+        self.options.declared = true;
+        if raw.domain().tracks() {
+            let owner = if blocking { Owner::of_call() } else { Owner::of_poll() };
+            raw.domain().event(|core| raw.declare(core, &owner, self.site));
+        }
     }
 
     #[inline]
@@ -187,6 +205,7 @@ impl Wait {
             expires: (bound.expires != Moment::END).then_some(bound.expires),
             over: bound.over,
             arrival,
+            declared: self.options.declared,
             site: self.site,
             at: raw.domain().about_now().as_nanos(),
         };
@@ -394,11 +413,11 @@ fn dismissed(raw: &Raw) -> Error {
 }
 
 fn timed_out(raw: &Raw) -> Error {
-    match raw.name() {
+    match raw.label() {
         // Where many waits time out, text that is made anew each time would be most of what they cost.
-        None if !raw.is_semaphore() => Error::new(Kind::Timeout, "the lock was not free in time"),
-        None => Error::new(Kind::Timeout, "the semaphore had too few free permits all the time"),
-        Some(_) if !raw.is_semaphore() => Error::new(Kind::Timeout, format!("{} was not free in time", raw.label())),
-        Some(_) => Error::new(Kind::Timeout, format!("{} had too few free permits all the time", raw.label())),
+        Cow::Borrowed(_) if raw.is_semaphore() => Error::new(Kind::Timeout, "the semaphore had too few free permits all the time"),
+        Cow::Borrowed(_) => Error::new(Kind::Timeout, "the lock was not free in time"),
+        Cow::Owned(label) if raw.is_semaphore() => Error::new(Kind::Timeout, format!("{label} had too few free permits all the time")),
+        Cow::Owned(label) => Error::new(Kind::Timeout, format!("{label} was not free in time")),
     }
 }

@@ -1,5 +1,7 @@
 //! A domain for operators: plain data copied under its mutex, and put into words after that.
 
+use std::borrow::Cow;
+
 use super::Core;
 use super::report::millis;
 use super::words::Link;
@@ -7,6 +9,7 @@ use crate::clock::{Moment, wall_micros};
 use crate::local::graph::{Holding, LockKey, LockSpec, Mode, NEVER, Origin, State, WaitView, WorkerKey};
 use crate::local::hash::IdMap;
 use crate::local::identity::{ANONYMOUS, Owner};
+use crate::local::name::Name;
 use crate::observe::{Edge, Holder, Lock, Party, Snapshot, Waiter, WorkerView};
 use crate::process::host;
 
@@ -34,7 +37,7 @@ pub(in crate::local) struct Picture {
 #[derive(Debug)]
 struct LockPicture {
     key: LockKey,
-    name: Option<&'static str>,
+    name: Name,
     spec: LockSpec,
     holders: Vec<Holding>,
     queue: Vec<WaitView>,
@@ -75,7 +78,7 @@ impl Core {
         holders.sort_unstable_by_key(|hold| (hold.origin.at, hold.worker));
         let queue: Vec<WaitView> = self.graph.queue(key).into_iter().filter_map(|wait| self.graph.wait(wait)).collect();
         let untaken = holders.iter().map(|hold| hold.worker).filter(|worker| self.graph.has_untaken(*worker, key)).collect();
-        let (name, spec) = (self.locks.get(&key).copied().flatten(), self.graph.spec(key)?);
+        let (name, spec) = (self.name(key), self.graph.spec(key)?);
         (!holders.is_empty() || !queue.is_empty()).then_some(LockPicture { key, name, spec, holders, queue, untaken })
     }
 }
@@ -138,7 +141,7 @@ impl Picture {
 
 impl LockPicture {
     fn label(&self) -> String {
-        self.name.map_or_else(|| format!("#{}", self.key.get()), str::to_owned)
+        self.name.text().map_or_else(|| format!("#{}", self.key.get()), Cow::into_owned)
     }
 
     /// Who waits for whom, as the graph sees it: a worker with an untaken grant is about to be served, and does not wait for itself.

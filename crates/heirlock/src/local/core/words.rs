@@ -5,6 +5,7 @@ use super::report::millis;
 use crate::clock::Moment;
 use crate::local::graph::{Cycle, LockKey, Mode, NEVER, On, Origin, WorkerKey};
 use crate::local::identity::Owner;
+use crate::local::name::Name;
 use crate::observe::span;
 
 /// How many of the deadlocks found are remembered.
@@ -15,7 +16,7 @@ const REMEMBERED: usize = 16;
 pub(in crate::local) struct Link {
     worker: Owner,
     /// What it waits for; nothing if `next` is its fork.
-    lock: Option<(LockKey, Option<&'static str>)>,
+    lock: Option<(LockKey, Name)>,
     mode: Mode,
     wait: Origin,
     next: Owner,
@@ -43,7 +44,7 @@ impl Core {
             let (step, next) = (cycle[at], cycle[(at + 1) % cycle.len()].worker);
             let (mut lock, mut mode, mut wait, mut hold) = (None, Mode::Exclusive, Origin::UNKNOWN, None);
             if let On::Lock { lock: key, mode: wanted, origin, .. } = step.on {
-                (lock, mode, wait) = (Some((key, self.locks.get(&key).copied().flatten())), wanted, origin);
+                (lock, mode, wait) = (Some((key, self.name(key))), wanted, origin);
                 hold = self.graph.holding(key).find(|hold| hold.worker == next).map(|hold| (hold.mode, hold.origin));
             }
             let (worker, next) = (self.owner(step.worker), self.owner(next));
@@ -58,12 +59,16 @@ impl Core {
     }
 
     pub(super) fn lock_name(&self, lock: LockKey) -> String {
-        name(lock, self.locks.get(&lock).copied().flatten())
+        label(lock, &self.name(lock))
+    }
+
+    pub(super) fn name(&self, lock: LockKey) -> Name {
+        self.locks.get(&lock).cloned().unwrap_or_default()
     }
 }
 
-fn name(lock: LockKey, name: Option<&str>) -> String {
-    name.map_or_else(|| format!("lock #{}", lock.get()), |name| format!("lock {name:?}"))
+fn label(lock: LockKey, name: &Name) -> String {
+    name.text().map_or_else(|| format!("lock #{}", lock.get()), |name| format!("lock {name:?}"))
 }
 
 /// The whole cycle, and what to do.
@@ -92,9 +97,10 @@ impl std::fmt::Display for Link {
 impl Link {
     /// For what it waits, and who is in its way.
     fn way(&self) -> String {
-        let Some((key, lock)) = self.lock else { return format!("waits for its fork {}", self.next) };
+        let Some((key, name)) = &self.lock else { return format!("waits for its fork {}", self.next) };
         let shared = |mode: Mode| if mode == Mode::Shared { " shared" } else { "" };
-        let mut text = format!("waits for {}{}{}", name(key, lock), shared(self.mode), note(self.wait, "at", self.lasts(self.wait, true)));
+        let mut text =
+            format!("waits for {}{}{}", label(*key, name), shared(self.mode), note(self.wait, "at", self.lasts(self.wait, true)));
         match self.hold {
             Some((mode, origin)) => {
                 let note = note(origin, "from", self.lasts(origin, self.exact));

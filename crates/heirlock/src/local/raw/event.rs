@@ -77,7 +77,7 @@ impl Raw {
             ..LockSpec::new(kind)
         };
         let key = core.graph.add_lock(spec);
-        core.name_lock(key, self.name);
+        core.name_lock(key, self.full_name());
         self.key.store(key.get(), Ordering::Relaxed);
         key
     }
