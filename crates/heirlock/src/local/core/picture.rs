@@ -148,7 +148,7 @@ impl LockPicture {
     fn edges<'a>(&'a self, views: &'a IdMap<WorkerKey, WorkerView>) -> impl Iterator<Item = Edge> + 'a {
         let queued = self.queue.iter().filter(|wait| wait.state == State::Queued);
         queued.flat_map(move |wait| {
-            let in_its_way = move |hold: &&Holding| hold.worker != wait.worker || !self.untaken.contains(&hold.worker);
+            let in_its_way = move |hold: &&Holding| hold.worker != wait.worker || !(wait.upgrades || self.untaken.contains(&hold.worker));
             let edge =
                 move |hold: &Holding| Edge { from: views[&wait.worker].clone(), to: views[&hold.worker].clone(), lock: Some(self.label()) };
             self.holders.iter().filter(in_its_way).map(edge)
@@ -163,6 +163,7 @@ fn base(owner: &Owner) -> i32 {
 fn word(mode: Mode) -> &'static str {
     match mode {
         Mode::Exclusive => "exclusive",
+        Mode::Upgradable => "upgradable",
         Mode::Shared => "shared",
     }
 }

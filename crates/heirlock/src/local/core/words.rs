@@ -98,7 +98,11 @@ impl Link {
     /// For what it waits, and who is in its way.
     fn way(&self) -> String {
         let Some((key, name)) = &self.lock else { return format!("waits for its fork {}", self.next) };
-        let shared = |mode: Mode| if mode == Mode::Shared { " shared" } else { "" };
+        let shared = |mode: Mode| match mode {
+            Mode::Exclusive => "",
+            Mode::Upgradable => " upgradable",
+            Mode::Shared => " shared",
+        };
         let mut text =
             format!("waits for {}{}{}", label(*key, name), shared(self.mode), note(self.wait, "at", self.lasts(self.wait, true)));
         match self.hold {

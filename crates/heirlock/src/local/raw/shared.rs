@@ -294,6 +294,8 @@ impl Word for Shared {
         match want.mode {
             Mode::Shared => self.read(owner, site),
             Mode::Exclusive => self.write(owner, site),
+            // Known to the graph alone.
+            Mode::Upgradable => None,
         }
     }
 
