@@ -13,6 +13,7 @@ mod contended;
 mod counting;
 mod limits;
 mod locks;
+mod shared;
 mod timeouts;
 mod uncontended;
 mod waits;
@@ -21,10 +22,11 @@ use common::Report;
 
 type Group = (&'static str, fn(&mut Report));
 
-const GROUPS: [Group; 9] = [
+const GROUPS: [Group; 10] = [
     ("uncontended", uncontended::mutex),
     ("reentrant", uncontended::reentrant),
     ("deadline", uncontended::deadline),
+    ("rwlock", shared::rwlock),
     ("yielding", contended::yielding),
     ("ready", contended::ready),
     ("independent", limits::independent),

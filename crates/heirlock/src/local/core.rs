@@ -27,7 +27,7 @@ use super::slots::{Slots, slot};
 use crate::Worker;
 use crate::clock::{Clock, Moment};
 
-pub(super) struct Core {
+pub struct Core {
     pub(super) graph: Graph,
     /// What the running event has done so far; empty between events.
     pub(super) effects: Effects,
@@ -83,9 +83,10 @@ struct Waiter {
 
 /// What has become of a wait.
 #[derive(Debug)]
-pub(super) enum Fate {
+pub enum Fate {
     Queued,
-    Granted,
+    /// Its worker holds the lock.
+    Granted(WorkerKey),
     /// It lost its place; it may queue again with its old arrival number.
     Displaced(u64),
     TimedOut,
@@ -170,6 +171,11 @@ impl Core {
         self.by_number.get(&number).copied()
     }
 
+    /// The worker in this slot of the graph.
+    pub(super) fn worker_at(&self, slot: u64) -> Option<WorkerKey> {
+        self.parties.key_at(u32::try_from(slot).ok()?)
+    }
+
     pub(super) fn number_of(&self, worker: WorkerKey) -> Option<u64> {
         self.parties.get(&worker).map(Owner::number)
     }
@@ -200,9 +206,7 @@ impl Core {
     }
 
     pub(super) fn forget_lock(&mut self, lock: LockKey) {
-        if let Some(holder) = self.graph.holder(lock) {
-            self.leaving.push(holder);
-        }
+        self.leaving.extend(self.graph.holding(lock).map(|hold| hold.worker));
         self.graph.remove_lock(lock, &mut self.effects);
         let name = self.locks.remove(&lock).flatten();
         if let Some(tracking) = &mut self.tracking {
@@ -267,8 +271,8 @@ impl Core {
             self.graph.take(wait, &mut self.effects);
         } else {
             // As deep as this one asked to be.
-            let depth = self.graph.wait(wait).map_or(1, |view| view.depth);
-            let request = Request { depth, ..Request::new(waiter.worker, lock, Mode::Exclusive) };
+            let (mode, depth) = self.graph.wait(wait).map_or((Mode::Exclusive, 1), |view| (view.mode, view.depth));
+            let request = Request { depth, ..Request::new(waiter.worker, lock, mode) };
             let taken = self.graph.try_acquire(&request, &mut self.effects);
             if !matches!(taken, Some(Acquired::Held(_))) {
                 std::mem::swap(&mut waiter.waker, waker);
@@ -276,13 +280,14 @@ impl Core {
             }
         }
         // The wait has left the queue, whichever of both it was.
+        let worker = waiter.worker;
         self.undue(wait);
         if let Some(waiter) = self.waiters.remove(&wait) {
             // Who was notified by a condition may hold nothing.
-            self.leaves(waiter.worker);
+            self.leaves(worker);
             *waker = waiter.waker;
         }
-        Fate::Granted
+        Fate::Granted(worker)
     }
 
     /// The lock's grant, if there is an untaken one, may from now on be taken without the mutex: whether that is so. Not if anything else would have
@@ -338,7 +343,7 @@ impl Core {
             && self.tracking.is_none()
         {
             self.effects.granted.clear();
-            self.tell(wait, Fate::Granted, wakes);
+            self.tell_granted(wait, wakes);
         }
         if !self.effects.is_empty() {
             self.settle_effects(now, wakes);
@@ -354,7 +359,7 @@ impl Core {
             if let Some(view) = self.tracking.as_ref().and_then(|_| self.graph.wait(wait)) {
                 self.began(view.worker, view.lock);
             }
-            self.tell(wait, Fate::Granted, wakes);
+            self.tell_granted(wait, wakes);
         }
         for (wait, cycle) in effects.ended.drain(..) {
             let text = self.verdict(&cycle, now());
@@ -409,12 +414,15 @@ impl Core {
 
     fn tell(&mut self, wait: WaitKey, fate: Fate, wakes: &mut Wakes) {
         self.undue(wait);
-        if !matches!(fate, Fate::Granted) {
-            let Some(waiter) = self.waiters.remove(&wait).or_else(|| self.replaced.remove(&wait)) else { return };
-            wakes.push(waiter.waker);
-            self.leaves(waiter.worker);
-            self.ended.insert(wait, (waiter.worker, fate));
-        } else if let Some(waiter) = self.waiters.get_mut(&wait) {
+        let Some(waiter) = self.waiters.remove(&wait).or_else(|| self.replaced.remove(&wait)) else { return };
+        wakes.push(waiter.waker);
+        self.leaves(waiter.worker);
+        self.ended.insert(wait, (waiter.worker, fate));
+    }
+
+    fn tell_granted(&mut self, wait: WaitKey, wakes: &mut Wakes) {
+        self.undue(wait);
+        if let Some(waiter) = self.waiters.get_mut(&wait) {
             waiter.granted = true;
             wakes.push(waiter.waker.take());
             if self.watch == Watch::Off {

@@ -2,6 +2,7 @@
 //!
 //! - [`Mutex`]: one holder at a time. Acquiring is a future with a priority, a deadline and a timeout.
 //! - [`RLock`]: the same, and its holder may enter again.
+//! - [`RwLock`]: many readers, or one writer.
 //! - [`Condvar`]: waits, with a guard of either given up, until somebody notifies it.
 //! - [`OnceCell`]: a value that is made once, by the first who needs it, while the others wait.
 //! - [`Event`]: waits until it is set, as long as it is not.
@@ -35,12 +36,13 @@ mod poison;
 mod promise;
 mod raw;
 mod rlock;
+mod rwlock;
 mod slots;
 pub(crate) mod sync;
 mod timer;
 mod wait;
 
-pub use acquire::{Acquire, Lockable};
+pub use acquire::{Acquire, Exclusive, Lockable, Way};
 pub use awaiting::{Await, Awaitable};
 pub use barrier::{Arrival, Barrier};
 pub use condvar::{Condvar, TimedWaiting, Waiting, Wakeup};
@@ -54,3 +56,7 @@ pub use once::{Initialise, OnceCell};
 pub use owned::{AcquireOwned, OwnedMutexGuard, OwnedRLockGuard};
 pub use promise::{Producer, Promise};
 pub use rlock::{MappedRLockGuard, RLock, RLockGuard};
+pub use rwlock::{
+    MappedRwLockReadGuard, MappedRwLockWriteGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, Read, RwLock, RwLockReadGuard,
+    RwLockWriteGuard,
+};

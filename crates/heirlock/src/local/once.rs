@@ -13,7 +13,7 @@ pub use self::initialise::Initialise;
 use self::initialise::{Fallible, Sure};
 use super::domain::Domain;
 use super::graph::{Kind, Order};
-use super::raw::Raw;
+use super::raw::{Raw, Want};
 use super::sync::{AtomicBool, const_fn};
 use super::wait::{Held, attempt};
 use crate::Error;
@@ -124,7 +124,7 @@ impl<T> OnceCell<T> {
         if self.set.load(Ordering::Acquire) {
             return Err(value);
         }
-        let Ok(held) = attempt(&self.raw, Location::caller()) else { return Err(value) };
+        let Ok(held) = attempt(&self.raw, Want::ONE, Location::caller()) else { return Err(value) };
         let maker = Maker(self, held);
         // It may have been set in between, by who had the cell before.
         if self.set.load(Ordering::Acquire) {

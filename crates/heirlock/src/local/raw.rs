@@ -2,7 +2,9 @@
 
 mod awaited;
 mod event;
+mod shared;
 mod whole;
+mod word;
 
 use std::borrow::Cow;
 use std::num::NonZeroU32;
@@ -10,7 +12,8 @@ use std::panic::Location;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-pub(super) use self::event::{Ask, Entered};
+pub(super) use self::shared::Shared;
+pub(super) use self::word::{Ask, Entered, Want, Word};
 use super::domain::Domain;
 use super::graph::{Acquired, Kind, LockKey, Mode, NEVER, Order, Origin, Request};
 use super::identity::{BITS, Owner};
@@ -85,7 +88,7 @@ impl Raw {
                 word: AtomicU64::new(if matches!(kind, Kind::Condition) { CONTENDED } else { FREE }),
                 key: AtomicU64::new(0),
                 site: AtomicPtr::new(ptr::null_mut()),
-            offered: AtomicBool::new(false),
+                offered: AtomicBool::new(false),
                 setup: Setup { kind, order: None, bypass: None },
                 name,
                 domain: None,
@@ -136,10 +139,6 @@ impl Raw {
         self.setup.kind == Kind::RLock
     }
 
-    pub(super) fn is_held(&self) -> bool {
-        self.owner_number() != 0
-    }
-
     /// Who holds it, as a number; 0 if nobody does.
     pub(super) fn owner_number(&self) -> u64 {
         owner_in(self.word.load(Ordering::Acquire))
@@ -154,20 +153,6 @@ impl Raw {
             self.note_site(site);
         }
         taken.then_some(held)
-    }
-
-    /// Takes what the owner was granted, if it is offered. For the future of that grant.
-    pub(super) fn take_offered(&self, owner: u64, site: Site) -> bool {
-        let taken = owner << 1 | CONTENDED;
-        if self.word.load(Ordering::Relaxed) != taken | OFFERED {
-            return false;
-        }
-        // An event may have begun since, or have given the lock to another: then this fails, and the long way tells.
-        let is_taken = self.word.compare_exchange(taken | OFFERED, taken, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        if is_taken {
-            self.note_site(site);
-        }
-        is_taken
     }
 
     /// Takes the lock so many levels deep, if it is free and the word has room for them.
@@ -256,17 +241,6 @@ impl Raw {
             }
         }
         self.hand_over(levels);
-    }
-
-    /// For who has just got the lock, if poison is a matter here: whether it may have it.
-    #[cold]
-    pub(super) fn admit(&self, even_poisoned: bool, levels: u32) -> crate::Result<()> {
-        if self.poison.is_poisoned() && !even_poisoned {
-            let error = self.poison.error(&self.label());
-            self.let_go(levels);
-            return Err(error);
-        }
-        Ok(())
     }
 
     /// Where the holder acquired it.

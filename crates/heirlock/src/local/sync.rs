@@ -9,7 +9,10 @@
 pub(crate) use exchanged::*;
 
 /// The checkers run one thread at a time and know no thread but theirs, so there is no timer: a model calls `Domain::expire` itself.
-pub(crate) const HAS_TIMER: bool = cfg!(not(any(heirlock_loom, heirlock_shuttle)));
+pub(crate) const HAS_TIMER: bool = !MODELLED;
+
+/// Whether this is a model, which has few of everything and must do the same each time it is run.
+pub(crate) const MODELLED: bool = cfg!(any(heirlock_loom, heirlock_shuttle));
 
 #[cfg(not(any(heirlock_loom, heirlock_shuttle)))]
 mod exchanged {
@@ -20,11 +23,23 @@ mod exchanged {
     pub(crate) use std::thread::{ThreadId, current as current_thread};
     pub(crate) use std::thread_local;
 
+    /// What is sequentially consistent needs no more than to say so.
+    #[inline]
+    pub(crate) fn full_fence() {}
+
     /// A function that is `const` but in a model, for loom must note where and when an atomic was made.
     macro_rules! const_fn {
         ($(#[$meta:meta])* $vis:vis const fn $($rest:tt)+) => { $(#[$meta])* $vis const fn $($rest)+ };
     }
     pub(crate) use const_fn;
+
+    /// So many of what a `const_fn!` makes.
+    macro_rules! array_of {
+        ($value:expr; $count:expr) => {
+            [const { $value }; $count]
+        };
+    }
+    pub(crate) use array_of;
 }
 
 #[cfg(heirlock_loom)]
@@ -34,6 +49,11 @@ mod exchanged {
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64};
     pub(crate) use loom::thread::{ThreadId, current as current_thread};
 
+    /// loom takes a sequentially consistent access for one that acquires and releases, but knows the fence.
+    pub(crate) fn full_fence() {
+        loom::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+    }
+
     pub(crate) fn lock<T>(mutex: &Mutex<T>) -> loom::sync::MutexGuard<'_, T> {
         mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -42,6 +62,13 @@ mod exchanged {
         ($(#[$meta:meta])* $vis:vis const fn $($rest:tt)+) => { $(#[$meta])* $vis fn $($rest)+ };
     }
     pub(crate) use const_fn;
+
+    macro_rules! array_of {
+        ($value:expr; $count:expr) => {
+            std::array::from_fn(|_| $value)
+        };
+    }
+    pub(crate) use array_of;
 
     /// loom's own does not know the `const` initialiser.
     macro_rules! own {
@@ -61,6 +88,8 @@ mod exchanged {
     pub(crate) use shuttle::thread::{ThreadId, current as current_thread};
     pub(crate) use shuttle::thread_local;
 
+    pub(crate) fn full_fence() {}
+
     pub(crate) fn lock<T>(mutex: &Mutex<T>) -> shuttle::sync::MutexGuard<'_, T> {
         mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -69,4 +98,11 @@ mod exchanged {
         ($(#[$meta:meta])* $vis:vis const fn $($rest:tt)+) => { $(#[$meta])* $vis const fn $($rest)+ };
     }
     pub(crate) use const_fn;
+
+    macro_rules! array_of {
+        ($value:expr; $count:expr) => {
+            [const { $value }; $count]
+        };
+    }
+    pub(crate) use array_of;
 }

@@ -10,6 +10,8 @@ use heirlock::local::graph::{DeadlockPolicy, Kind, LockSpec, Mode, NEVER, Urgenc
 
 #[path = "graph_naive_change.rs"]
 mod change;
+#[path = "graph_naive_permits.rs"]
+mod permits;
 #[path = "graph_naive_view.rs"]
 mod view;
 
@@ -35,6 +37,8 @@ struct Lock {
     bypassed: u32,
     /// Of a condition: notifications on their way to the first of the queue.
     owed: u32,
+    /// Of a semaphore: free permits.
+    free: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -144,7 +148,7 @@ impl Naive {
     }
 
     pub(crate) fn add_lock(&mut self, id: Id, spec: LockSpec) {
-        self.locks.insert(id, Lock { spec, oldest: None, bypassed: 0, owed: 0 });
+        self.locks.insert(id, Lock { spec, oldest: None, bypassed: 0, owed: 0, free: spec.permits });
     }
 
     pub(crate) fn advance(&mut self, now: u64) {
@@ -191,7 +195,7 @@ impl Naive {
     // The events.
 
     pub(crate) fn notify(&mut self, lock: Id) -> Reply {
-        if self.kind(lock) != Kind::Condition {
+        if !self.is_condition(lock) {
             return Reply::Done(false);
         }
         self.owe(lock);
@@ -214,7 +218,7 @@ impl Naive {
     }
 
     pub(crate) fn hold(&mut self, worker: Id, lock: Id, mode: Mode, depth: u32) -> Reply {
-        let held = self.kind(lock) != Kind::Condition;
+        let held = self.has_holders(lock);
         if held {
             self.add_hold(worker, lock, self.mode(lock, mode), depth);
         }
@@ -245,7 +249,7 @@ impl Naive {
             if let Some(entry) = self.locks.get_mut(&lock).filter(|entry| entry.oldest.is_some()) {
                 entry.bypassed += 1;
             }
-            self.add_hold(worker, lock, mode, depth);
+            self.have(worker, lock, mode, depth);
             return Reply::Held(self.depth(worker, lock));
         }
         self.recount(lock);
@@ -266,22 +270,26 @@ impl Naive {
         Reply::Held(self.depth(worker, lock))
     }
 
-    pub(crate) fn try_acquire(&mut self, worker: Id, lock: Id, mode: Mode) -> Reply {
+    pub(crate) fn try_acquire(&mut self, worker: Id, lock: Id, mode: Mode, depth: u32) -> Reply {
         let mode = self.mode(lock, mode);
-        if let Some(reply) = self.reenter(worker, lock, mode, 1) {
+        if let Some(reply) = self.reenter(worker, lock, mode, depth) {
             return reply;
         }
-        if self.kind(lock) == Kind::Condition || !self.queue(lock).is_empty() || !self.beside(lock, mode) {
+        if !self.queue(lock).is_empty() || !self.admits(lock, mode, depth) {
             return Reply::No;
         }
-        self.add_hold(worker, lock, mode, 1);
-        Reply::Held(1)
+        self.have(worker, lock, mode, depth);
+        Reply::Held(self.depth(worker, lock))
     }
 
     fn reenter(&mut self, worker: Id, lock: Id, mode: Mode, depth: u32) -> Option<Reply> {
+        let is_semaphore = self.kind(lock) == Kind::Semaphore;
+        if is_semaphore && depth == 0 {
+            return Some(Reply::Held(self.depth(worker, lock)));
+        }
         while let Some(grant) = self.untaken(worker, lock) {
             self.did.displaced.insert(grant, self.waits[&grant].arrival);
-            if self.waits[&grant].mode == mode {
+            if self.waits[&grant].mode == mode && (!is_semaphore || self.waits[&grant].depth == depth) {
                 let granted = self.waits.remove(&grant).unwrap();
                 if let Some(at) = self.find(worker, lock) {
                     self.holds[at].depth = self.holds[at].depth - granted.depth + depth;
@@ -292,11 +300,14 @@ impl Naive {
             self.give_back(grant);
             self.promote();
         }
+        if is_semaphore && self.has_holders(lock) && self.permits_to_be(worker, lock) + u64::from(depth) > u64::from(u32::MAX) {
+            return Some(Reply::Overflow);
+        }
         let at = self.find(worker, lock)?;
         let enters = match self.locks[&lock].spec.kind {
-            Kind::Mutex | Kind::Condition => false,
             Kind::RLock => true,
             Kind::RwLock => mode == Mode::Shared && self.holds[at].mode == Mode::Shared,
+            _ => false,
         };
         enters.then(|| {
             let Some(depth) = self.holds[at].depth.checked_add(depth) else { return Reply::Overflow };
@@ -348,10 +359,19 @@ impl Naive {
     }
 
     pub(crate) fn release(&mut self, worker: Id, lock: Id, levels: u32) -> Reply {
+        let released = self.depth(worker, lock).min(levels);
+        if self.kind(lock) == Kind::Semaphore {
+            self.free_up(lock, released);
+        }
+        self.give_up(worker, lock, levels)
+    }
+
+    fn give_up(&mut self, worker: Id, lock: Id, levels: u32) -> Reply {
         let Some(at) = self.find(worker, lock) else { return Reply::NotHeld };
         let mine = |wait: &&Wait| wait.granted && wait.worker == worker && wait.lock == lock;
         let mut noted = false;
-        while self.holds[at].depth < levels + self.waits.values().filter(mine).map(|wait| wait.depth).sum::<u32>() {
+        let untaken = |naive: &Naive| naive.waits.values().filter(mine).map(|wait| u64::from(wait.depth)).sum::<u64>();
+        while u64::from(self.holds[at].depth) < u64::from(levels) + untaken(self) {
             let Some(grant) = self.untaken(worker, lock) else { break };
             self.waits.remove(&grant);
             noted = true;
@@ -371,6 +391,12 @@ impl Naive {
     pub(crate) fn transfer(&mut self, lock: Id, from: Id, to: Id) -> Reply {
         let Some(at) = self.find(from, lock) else { return Reply::Done(false) };
         if from != to {
+            let depth = u64::from(self.holds[at].depth);
+            let sum =
+                depth + if self.kind(lock) == Kind::Semaphore { self.permits_to_be(to, lock) } else { u64::from(self.depth(to, lock)) };
+            if sum > u64::from(u32::MAX) {
+                return Reply::Done(false);
+            }
             self.waits.retain(|_, wait| !(wait.granted && wait.worker == from && wait.lock == lock));
             let hold = self.holds.remove(at);
             self.add_hold(to, lock, hold.mode, hold.depth);

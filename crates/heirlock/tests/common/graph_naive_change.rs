@@ -12,11 +12,16 @@ impl Naive {
         let gone: Vec<Id> = self.waits.iter().filter(|(_, wait)| wait.worker == worker).map(|(id, _)| *id).collect();
         for wait in gone {
             self.did.removed.insert(wait);
-            if let Some(Wait { lock, granted: true, .. }) = self.waits.remove(&wait) {
-                self.owe(lock);
+            if self.waits[&wait].granted {
+                self.give_back(wait);
+            } else {
+                self.waits.remove(&wait);
             }
         }
-        self.holds.retain(|hold| hold.worker != worker);
+        for hold in self.holds.extract_if(.., |hold| hold.worker == worker) {
+            let free = &mut self.locks.get_mut(&hold.lock).unwrap().free;
+            *free = free.saturating_add(u64::from(hold.depth));
+        }
         let removed = self.workers.remove(&worker).unwrap();
         for fork in self.workers.values_mut().filter(|fork| fork.parent == Some(worker)) {
             fork.parent = removed.parent;
@@ -42,12 +47,16 @@ impl Naive {
     }
 
     pub(crate) fn mode(&self, lock: Id, mode: Mode) -> Mode {
-        if self.locks[&lock].spec.kind == Kind::RwLock { mode } else { Mode::Exclusive }
+        match self.locks[&lock].spec.kind {
+            Kind::RwLock => mode,
+            Kind::Semaphore => Mode::Shared,
+            _ => Mode::Exclusive,
+        }
     }
 
     pub(crate) fn add_hold(&mut self, worker: Id, lock: Id, mode: Mode, depth: u32) {
         match self.find(worker, lock) {
-            Some(at) => self.holds[at].depth += depth,
+            Some(at) => self.holds[at].depth = self.holds[at].depth.saturating_add(depth),
             None => self.holds.push(Hold { worker, lock, mode, depth }),
         }
         if !self.pending(worker).is_empty() || self.workers.values().any(|fork| fork.parent == Some(worker)) {
@@ -67,12 +76,22 @@ impl Naive {
         let Wait { worker, mode, depth, .. } = granted.clone();
         self.did.granted.push(wait);
         self.recount(lock);
-        if self.kind(lock) != Kind::Condition {
-            return self.add_hold(worker, lock, mode, depth);
-        }
-        self.locks.get_mut(&lock).unwrap().owed -= 1;
-        if self.pending(worker).len() == 1 {
+        self.have(worker, lock, mode, depth);
+        if !self.has_holders(lock) && self.pending(worker).len() == 1 {
             self.doubtful.push(worker);
+        }
+    }
+
+    /// It has what it was granted.
+    pub(crate) fn have(&mut self, worker: Id, lock: Id, mode: Mode, depth: u32) {
+        let entry = self.locks.get_mut(&lock).unwrap();
+        if entry.spec.kind == Kind::Semaphore {
+            entry.free -= u64::from(depth);
+        } else if entry.spec.kind.is_condition() {
+            entry.owed -= 1;
+        }
+        if self.has_holders(lock) {
+            self.add_hold(worker, lock, mode, depth);
         }
     }
 
@@ -87,8 +106,14 @@ impl Naive {
 
     pub(crate) fn give_back(&mut self, wait: Id) {
         let Wait { worker, lock, depth, .. } = self.waits.remove(&wait).unwrap();
-        if self.kind(lock) == Kind::Condition {
+        if self.is_condition(lock) {
             return self.owe(lock);
+        }
+        if self.kind(lock) == Kind::Semaphore {
+            self.free_up(lock, depth);
+        }
+        if !self.has_holders(lock) {
+            return;
         }
         let at = self.find(worker, lock).unwrap();
         self.holds[at].depth -= depth;

@@ -89,8 +89,22 @@ impl Naive {
     }
 
     pub(crate) fn fits(&self, wait: Id) -> bool {
+        let Wait { lock, mode, depth, .. } = self.waits[&wait];
+        self.admits(lock, mode, depth)
+    }
+
+    pub(crate) fn admits(&self, lock: Id, mode: Mode, depth: u32) -> bool {
+        match self.kind(lock) {
+            Kind::Semaphore => self.locks[&lock].free >= u64::from(depth),
+            kind if kind.is_condition() => self.locks[&lock].owed > 0,
+            _ => self.beside(lock, mode),
+        }
+    }
+
+    /// Whether only its place in the queue keeps a wait from holding beside those who hold.
+    pub(crate) fn is_kept_out(&self, wait: Id) -> bool {
         let Wait { lock, mode, .. } = self.waits[&wait];
-        if self.kind(lock) == Kind::Condition { self.locks[&lock].owed > 0 } else { self.beside(lock, mode) }
+        self.kind(lock) != Kind::Semaphore && self.beside(lock, mode)
     }
 
     // Cycles.
@@ -101,8 +115,8 @@ impl Naive {
 
     /// Whom a wait waits for.
     pub(crate) fn ways(&self, wait: Id, soft: Soft) -> BTreeSet<Id> {
-        let Wait { worker, lock, mode, .. } = self.waits[&wait];
-        if self.beside(lock, mode) && soft == Soft::None {
+        let Wait { worker, lock, .. } = self.waits[&wait];
+        if self.is_kept_out(wait) && soft == Soft::None {
             return BTreeSet::new();
         }
         let mine = |other: &&Wait| other.granted && other.worker == worker && other.lock == lock;
@@ -154,9 +168,7 @@ impl Naive {
                 let back = |to: &Id| {
                     (*to == worker && (!certain || self.sound(worker))) || self.reach(*to, certain, Soft::Any, false).contains(&worker)
                 };
-                self.beside(lock, self.waits[wait].mode)
-                    && (!certain || self.locks[&lock].spec.owned)
-                    && self.ways(*wait, Soft::Any).iter().any(back)
+                self.is_kept_out(*wait) && (!certain || self.locks[&lock].spec.owned) && self.ways(*wait, Soft::Any).iter().any(back)
             });
             let readers: BTreeSet<Id> = readers.collect();
             if !readers.is_empty() {

@@ -13,6 +13,8 @@ use super::random::Random;
 
 #[path = "graph_pair_compare.rs"]
 mod compare;
+#[path = "graph_pair_permits.rs"]
+mod permits;
 
 /// What a history has.
 #[derive(Clone, Copy, Debug)]
@@ -114,7 +116,8 @@ impl Pair {
             98 => self.remove_worker(worker),
             _ => self.remove_lock(lock),
         }
-        let conditions: Vec<Id> = self.locks.iter().copied().filter(|lock| self.naive.kind(*lock) == Kind::Condition).collect();
+        self.step_permits();
+        let conditions: Vec<Id> = self.locks.iter().copied().filter(|lock| self.naive.is_condition(*lock)).collect();
         if !conditions.is_empty() && self.random.chance(10) {
             let condition = self.random.pick(&conditions);
             self.notify(condition);
@@ -161,10 +164,18 @@ impl Pair {
     }
 
     fn add_lock(&mut self) {
-        let kind = self.random.pick(&[Kind::Mutex, Kind::RLock, Kind::RwLock, Kind::RwLock, Kind::RwLock, Kind::Condition]);
+        let kind = match self.random.within(0, 10) {
+            0 => self.random.pick(&[Kind::Mutex, Kind::Mutex, Kind::Promise, Kind::Once]),
+            1 => Kind::RLock,
+            2..6 => Kind::RwLock,
+            6 => self.random.pick(&[Kind::Condition, Kind::Condition, Kind::Event, Kind::Barrier]),
+            _ => Kind::Semaphore,
+        };
         let order = self.random.pick(&[Order::Priority, Order::Priority, Order::Deadline, Order::Fifo]);
         let bypass = if self.random.chance(25) { NonZeroU32::new(u32::try_from(self.random.within(1, 4)).unwrap()) } else { None };
-        let spec = LockSpec { kind, order, bypass, owned: !self.random.chance(8) };
+        let owned = LockSpec::new(kind).owned && !self.random.chance(8);
+        let (permits, tracked) = (self.random.within(0, 4), self.random.chance(60));
+        let spec = LockSpec { kind, order, bypass, owned, permits, tracked };
         let key = self.graph.add_lock(spec).get();
         self.log.push(format!("lock {key}: {spec:?}"));
         self.naive.add_lock(key, spec);
@@ -181,7 +192,7 @@ impl Pair {
             worker,
             lock,
             mode: self.mode(),
-            depth: 1,
+            depth: self.levels(lock),
             priority: if self.random.chance(20) { Some(self.priority()) } else { None },
             deadline: self.deadline(),
             expires: if self.random.chance(10) { Some(self.now + self.random.within(0, 8)) } else { None },
@@ -190,7 +201,7 @@ impl Pair {
         let again = self.displaced.pop().filter(|(worker, lock, _)| self.workers.contains(worker) && self.locks.contains(lock));
         let parted = self.parted.pop().filter(|(worker, lock, _)| self.workers.contains(worker) && self.locks.contains(lock));
         if let Some((worker, lock, arrival)) = again {
-            (ask.worker, ask.lock, ask.arrival) = (worker, lock, Some(arrival));
+            (ask.worker, ask.lock, ask.arrival, ask.depth) = (worker, lock, Some(arrival), self.levels(lock));
         } else if let Some((worker, lock, depth)) = parted {
             (ask.worker, ask.lock, ask.depth) = (worker, lock, depth);
         }
@@ -216,19 +227,20 @@ impl Pair {
     }
 
     fn try_acquire(&mut self, worker: Id, lock: Id) {
-        let mode = self.mode();
+        let (mode, depth) = (self.mode(), self.levels(lock));
         let (w, l) = (WorkerKey::from_number(worker), LockKey::from_number(lock));
         self.event(
-            &format!("{worker} tries {lock} {mode:?}"),
+            &format!("{worker} tries {lock} {mode:?} {depth}"),
             |graph, effects, _| {
-                let reply = match graph.try_acquire(&Request::new(w, l, mode), effects) {
+                let reply = match graph.try_acquire(&Request { depth, ..Request::new(w, l, mode) }, effects) {
                     None => Reply::No,
                     Some(Acquired::Held(depth)) => Reply::Held(depth),
+                    Some(Acquired::Overflow) => Reply::Overflow,
                     Some(other) => panic!("{other:?}"),
                 };
                 (reply, None)
             },
-            |naive| naive.try_acquire(worker, lock, mode),
+            |naive| naive.try_acquire(worker, lock, mode, depth),
         );
     }
 
@@ -264,18 +276,11 @@ impl Pair {
 
     fn release(&mut self) {
         let Some(Hold { worker, lock, .. }) = self.some_hold() else { return };
-        let (w, l) = (WorkerKey::from_number(worker), LockKey::from_number(lock));
+        let (w, l, levels) = (WorkerKey::from_number(worker), LockKey::from_number(lock), self.levels(lock));
         self.event(
-            &format!("{worker} releases {lock}"),
-            |graph, effects, _| {
-                let reply = match graph.release(w, l, effects) {
-                    Released::Kept(depth) => Reply::Kept(depth),
-                    Released::Freed => Reply::Freed,
-                    Released::NotHeld => Reply::NotHeld,
-                };
-                (reply, None)
-            },
-            |naive| naive.release(worker, lock, 1),
+            &format!("{worker} releases {lock} {levels}"),
+            |graph, effects, _| (replied(graph.release_levels(w, l, levels, effects)), None),
+            |naive| naive.release(worker, lock, levels),
         );
     }
 
@@ -355,8 +360,7 @@ impl Pair {
     /// A hold becomes known that was taken without the graph.
     fn import(&mut self, worker: Id, lock: Id) {
         let mode = self.mode();
-        let shared = self.naive.kind(lock) == Kind::RwLock && mode == Mode::Shared;
-        if !self.naive.beside(lock, if shared { mode } else { Mode::Exclusive }) {
+        if !self.naive.beside(lock, self.naive.mode(lock, mode)) {
             return;
         }
         let depth = u32::try_from(self.random.within(1, 3)).unwrap();
@@ -398,5 +402,13 @@ impl Pair {
             }
         }
         assert_eq!(self.graph.counts(), graph::Counts::default());
+    }
+}
+
+fn replied(released: Released) -> Reply {
+    match released {
+        Released::Kept(depth) => Reply::Kept(depth),
+        Released::Freed => Reply::Freed,
+        Released::NotHeld => Reply::NotHeld,
     }
 }

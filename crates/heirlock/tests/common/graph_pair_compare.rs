@@ -1,6 +1,6 @@
 //! One event for both, and everything that can be seen compared after it.
 
-use heirlock::local::graph::{self, Effects, Graph, Kind, LockKey, On, WaitKey, WorkerKey};
+use heirlock::local::graph::{self, Effects, Graph, LockKey, On, WaitKey, WorkerKey};
 
 use super::Pair;
 use crate::graph_naive::{Cycle, Did, Hold, Id, Naive, Reply};
@@ -39,7 +39,8 @@ impl Pair {
             self.displaced.push((worker, lock, *arrival));
         }
         let waits = self.naive.waits();
-        let of_condition = |wait: &&Id| waits.get(wait).is_some_and(|wait| self.naive.kind(wait.1) == Kind::Condition);
+        let of_condition = |wait: &&Id| waits.get(wait).is_some_and(|wait| self.naive.is_condition(wait.1));
+        let of_semaphore = |wait: &&Id| waits.get(wait).is_some_and(|wait| self.naive.free(wait.1).is_some());
         for (name, many) in [
             ("granted", did.granted.len()),
             ("refused", did.refused.iter().len()),
@@ -50,6 +51,7 @@ impl Pair {
             ("dismissed", did.dismissed.len()),
             ("notified", usize::from(what.starts_with("notify") && reply == Reply::Done(true))),
             ("passed on", if what.starts_with("notify") { 0 } else { did.granted.iter().filter(of_condition).count() }),
+            ("permits granted", did.granted.iter().filter(of_semaphore).count()),
             ("suspected", did.suspected.len()),
             ("changed", did.changed.len()),
             ("let in", self.naive.let_in),
@@ -81,6 +83,7 @@ impl Pair {
             let key = LockKey::from_number(*lock);
             let queue: Vec<Id> = self.graph.queue(key).iter().map(|wait| self.names[wait]).collect();
             assert_eq!(queue, self.naive.queue(*lock), "queue of {lock}");
+            assert_eq!(self.graph.free(key), self.naive.free(*lock), "free permits of {lock}");
             let mut expected = self.naive.holds().iter().filter(|hold| hold.lock == *lock).collect::<Vec<_>>();
             expected.sort_by_key(|hold| hold.worker);
             let mut holders = self.graph.holders(key);

@@ -4,7 +4,7 @@ use super::Core;
 use super::report::millis;
 use super::words::Link;
 use crate::clock::{Moment, wall_micros};
-use crate::local::graph::{Holding, Kind, LockKey, LockSpec, Mode, NEVER, Origin, State, WaitView, WorkerKey};
+use crate::local::graph::{Holding, LockKey, LockSpec, Mode, NEVER, Origin, State, WaitView, WorkerKey};
 use crate::local::hash::IdMap;
 use crate::local::identity::{ANONYMOUS, Owner};
 use crate::observe::{Edge, Holder, Lock, Party, Snapshot, Waiter, WorkerView};
@@ -128,7 +128,7 @@ impl Picture {
         Lock {
             name: lock.label(),
             kind: lock.spec.kind.word(),
-            unknown_releaser: !lock.spec.owned || lock.spec.kind == Kind::Condition,
+            unknown_releaser: !lock.spec.owned || lock.spec.kind.is_condition(),
             holders: lock.holders.iter().map(holder).collect(),
             queue: lock.queue.iter().enumerate().map(waiter).collect(),
             resting_ms: None,

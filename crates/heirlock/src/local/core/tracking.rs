@@ -95,7 +95,7 @@ impl Core {
     /// Gives up levels; a hold that lasted too long is told of.
     pub(in crate::local) fn release(&mut self, holder: WorkerKey, lock: LockKey, levels: u32) -> Released {
         let span = self.tracking.as_ref().and_then(|tracking| tracking.warn_after);
-        let hold = span.and_then(|_| self.graph.holders(lock).into_iter().find(|hold| hold.worker == holder));
+        let hold = span.and_then(|_| self.graph.holding(lock).find(|hold| hold.worker == holder));
         let released = self.graph.release_levels(holder, lock, levels, &mut self.effects);
         if let (Some(hold), Some(span), Some(now), Released::Freed) = (hold, span, self.now, released) {
             if let Some(tracking) = &mut self.tracking {

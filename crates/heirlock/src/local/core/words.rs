@@ -44,7 +44,7 @@ impl Core {
             let (mut lock, mut mode, mut wait, mut hold) = (None, Mode::Exclusive, Origin::UNKNOWN, None);
             if let On::Lock { lock: key, mode: wanted, origin, .. } = step.on {
                 (lock, mode, wait) = (Some((key, self.locks.get(&key).copied().flatten())), wanted, origin);
-                hold = self.graph.holders(key).iter().find(|hold| hold.worker == next).map(|hold| (hold.mode, hold.origin));
+                hold = self.graph.holding(key).find(|hold| hold.worker == next).map(|hold| (hold.mode, hold.origin));
             }
             let (worker, next) = (self.owner(step.worker), self.owner(next));
             Link { worker, lock, mode, wait, next, hold, now: now.as_nanos(), exact: self.tracking.is_some() }

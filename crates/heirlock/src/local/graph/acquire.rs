@@ -10,8 +10,9 @@ use super::urgency::{NEVER, Urgency};
 impl Graph {
     /// Acquires, or queues.
     ///
-    /// A worker that has an untaken grant of this lock takes that, and its other waits on the lock lose their places. Of a condition it takes an
-    /// untaken notification, and holds nothing: 0 levels.
+    /// A worker that has an untaken grant of this lock takes that, and its other waits on the lock lose their places. A grant of another mode, or
+    /// of another number of permits, is given back first. Of a condition it takes an untaken notification, and holds nothing: 0 levels; so it is
+    /// with the permits of a semaphore that is not tracked. Whoever holds permits and acquires more queues for them like anybody.
     ///
     /// # Panics
     /// If the worker or the lock is unknown.
@@ -31,7 +32,7 @@ impl Graph {
         let urgency = Urgency { priority: request.priority.unwrap_or(entry.base), deadline }.join(entry.inherited);
         let arrival = request.arrival.unwrap_or(self.arrivals);
         self.arrivals = self.arrivals.max(arrival + 1);
-        if self.locks[lock].admits(mode) && self.locks[lock].queue.leads(urgency, arrival) {
+        if self.locks[lock].admits(mode, request.depth) && self.locks[lock].queue.leads(urgency, arrival) {
             self.locks[lock].queue.passed(NIL);
             return self.hold_now(worker, lock, request, mode, effects);
         }
@@ -98,19 +99,23 @@ impl Graph {
         if entered.is_some() {
             return entered;
         }
-        if self.locks[lock].admits(mode) && self.locks[lock].queue.is_empty() {
+        if self.locks[lock].admits(mode, request.depth) && self.locks[lock].queue.is_empty() {
             return Some(self.hold_now(worker, lock, request, mode, effects));
         }
         self.finish(effects);
         None
     }
 
-    /// What the worker may have because of what it has: its untaken grant, or a further level.
+    /// What the worker may have because of what it has: its untaken grant, or a further level. Of permits, none or too many to be counted.
     fn reenter(&mut self, worker: u32, lock: u32, mode: Mode, depth: u32, effects: &mut Effects) -> Option<Acquired> {
+        let is_semaphore = self.locks[lock].is_semaphore();
+        if is_semaphore && depth == 0 {
+            return Some(Acquired::Held(self.depth_of(worker, lock)));
+        }
         while let Some(grant) = self.find_untaken(worker, lock) {
-            let arrival = self.waits[grant].arrival;
+            let Wait { arrival, mode: granted, depth: permits, .. } = self.waits[grant];
             effects.displaced.push(Displaced { wait: WaitKey(self.waits.id(grant)), arrival });
-            if self.waits[grant].mode != mode {
+            if granted != mode || is_semaphore && permits != depth {
                 self.give_back(grant);
                 self.promote(effects);
                 continue;
@@ -125,11 +130,18 @@ impl Graph {
             self.finish(effects);
             return Some(Acquired::Held(depth));
         }
+        if is_semaphore {
+            if self.countable(worker, lock, depth) {
+                return None;
+            }
+            self.finish(effects);
+            return Some(Acquired::Overflow);
+        }
         let hold = self.find_hold(worker, lock)?;
         let enters = match self.locks[lock].spec.kind {
-            Kind::Mutex | Kind::Condition => false,
             Kind::RLock => true,
             Kind::RwLock => mode == Mode::Shared && self.reads(hold),
+            _ => false,
         };
         if !enters {
             return None;
@@ -141,9 +153,15 @@ impl Graph {
     }
 
     fn hold_now(&mut self, worker: u32, lock: u32, request: &Request, mode: Mode, effects: &mut Effects) -> Acquired {
-        let hold = self.add_hold(worker, lock, mode, request.depth);
-        self.found(hold, request.origin);
-        self.holds_more(worker);
+        let entry = &mut self.locks[lock];
+        if entry.counted {
+            entry.free -= entry.price(request.depth);
+        }
+        if entry.held {
+            let hold = self.add_hold(worker, lock, mode, request.depth);
+            self.found(hold, request.origin);
+            self.holds_more(worker);
+        }
         self.stir(lock);
         let depth = self.depth_of(worker, lock);
         self.finish(effects);

@@ -184,15 +184,16 @@ impl Graph {
         depth
     }
 
-    /// Gives a grant back: the next may have it. A notification goes on to who waits now, and if nobody does, it is gone.
+    /// Gives a grant back: the next may have it. A notification goes on to who waits now, and if nobody does, it is gone; permits are free.
     pub(super) fn give_back(&mut self, slot: u32) {
         let (worker, lock) = (self.waits[slot].worker, self.waits[slot].lock);
         let levels = self.strike(slot);
-        if self.locks[lock].is_condition() {
-            self.owe(lock);
-        } else if let Some(hold) = self.find_hold(worker, lock) {
+        let entry = &self.locks[lock];
+        let (held, price) = (entry.held, if entry.counted { entry.price(levels) } else { 0 });
+        if held && let Some(hold) = self.find_hold(worker, lock) {
             self.lower(hold, levels);
         }
+        self.free_up(lock, price);
     }
 
     /// Takes all waits and untaken grants of the worker on the lock away from it.
@@ -215,10 +216,13 @@ impl Graph {
         }
     }
 
-    /// The first of the condition's queue is to be notified.
-    pub(super) fn owe(&mut self, lock: u32) {
-        self.locks[lock].owed += 1;
-        self.stir(lock);
+    /// So many more permits are free, or so many of the condition's queue are to be notified.
+    pub(super) fn free_up(&mut self, lock: u32, many: u64) {
+        if many > 0 {
+            let free = &mut self.locks[lock].free;
+            *free = free.saturating_add(many);
+            self.stir(lock);
+        }
     }
 
     /// The lock is to be looked at for a grant.
@@ -226,9 +230,10 @@ impl Graph {
     pub(super) fn stir(&mut self, lock: u32) {
         let entry = &mut self.locks[lock];
         if entry.queue.is_empty() {
-            entry.owed = 0;
-        }
-        if !entry.stirred && !entry.closed() && !entry.queue.is_empty() {
+            if entry.is_condition() {
+                entry.free = 0;
+            }
+        } else if !entry.stirred && !entry.closed() {
             entry.stirred = true;
             self.stirred.push(Reverse((self.locks.id(lock), lock)));
         }

@@ -30,19 +30,22 @@ impl Graph {
         }
     }
 
-    /// The first of the queue, if it can hold beside the holders; of a condition, if it is to be notified.
+    /// The first of the queue, if it can hold beside the holders; of a semaphore, if there are permits enough; of a condition, if it is to be
+    /// notified.
     fn grantable(&self, lock: u32) -> Option<u32> {
         let lock = &self.locks[lock];
-        lock.queue.first().filter(|first| lock.admits(self.waits[*first].mode))
+        lock.queue.first().filter(|first| lock.admits(self.waits[*first].mode, self.waits[*first].depth))
     }
 
-    /// The wait becomes a hold, of which its worker has yet to take note; that of a condition has nothing to hold.
+    /// The wait becomes a hold, of which its worker has yet to take note; unless there is nothing to hold.
     pub(super) fn grant(&mut self, slot: u32, effects: &mut Effects) {
         let wait = &self.waits[slot];
         let (worker, lock, mode, depth, site) = (wait.worker, wait.lock, wait.mode, wait.depth, wait.origin.site);
         let entry = &mut self.locks[lock];
         entry.queue.passed(slot);
-        entry.owed = entry.owed.saturating_sub(1);
+        if entry.counted {
+            entry.free = entry.free.saturating_sub(entry.price(depth));
+        }
         self.unqueue(slot);
         // What falls must have fallen before the hold closes a cycle, or it would go round in it.
         self.settle();
@@ -52,12 +55,12 @@ impl Graph {
         let entry = &mut self.locks[lock];
         entry.untaken = self.waits.link(entry.untaken, slot, OF_LOCK);
         effects.granted.push(WaitKey(self.waits.id(slot)));
-        if entry.is_condition() {
-            self.waits_less(worker);
-        } else {
+        if entry.held {
             let hold = self.add_hold(worker, lock, mode, depth);
             self.found(hold, Origin { site, at: NEVER });
             self.holds_more(worker);
+        } else {
+            self.waits_less(worker);
         }
     }
 

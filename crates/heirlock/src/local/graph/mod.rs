@@ -7,6 +7,9 @@
 //! - A *worker* has a base priority and perhaps a parent, whose *fork* it then is. An anonymous acquire is a worker of its own that lives as long
 //!   as that acquire and its hold; it is not sequential.
 //! - A *lock* has holders, and a queue in the order of its [`Order`].
+//! - A *semaphore* has permits. Who waits for some is granted them in the order of the queue, and nobody passes a large request because a small one
+//!   would do. Tracked, those who have permits hold it, and inherit; but whoever likes may add some, so no cycle through it is certain. Untracked,
+//!   nobody holds it.
 //! - A *condition* is a lock that nobody holds. Its waits are granted by notifications, and stand in nobody's way.
 //! - A *wait* is queued, then granted: from then on its worker holds the lock, whether it knows or not. When it takes note, the wait is no more.
 //! - Ids are never used twice: an event that names something which has gone does nothing, and says so.
@@ -32,6 +35,7 @@ mod events;
 mod grant;
 pub(super) mod heap;
 mod pass;
+mod permits;
 mod propagate;
 mod queue;
 mod records;

@@ -63,9 +63,19 @@ pub enum Kind {
     RLock,
     /// One writer or many readers; a reader may enter again.
     RwLock,
+    /// As many at once as there are permits; see [`LockSpec::tracked`].
+    Semaphore,
+    /// As [`Kind::Mutex`]: whoever produces the result holds it.
+    Promise,
+    /// As [`Kind::Mutex`]: whoever initialises the value holds it.
+    Once,
     /// Nobody holds it: who waits is granted it by [`Graph::notify`](super::Graph::notify) alone. Who will do that is unknown, so nobody is
     /// boosted by such a wait, and no cycle goes through it.
     Condition,
+    /// As [`Kind::Condition`].
+    Event,
+    /// As [`Kind::Condition`].
+    Barrier,
 }
 
 impl Kind {
@@ -75,8 +85,18 @@ impl Kind {
             Kind::Mutex => "mutex",
             Kind::RLock => "rlock",
             Kind::RwLock => "rwlock",
+            Kind::Semaphore => "semaphore",
+            Kind::Promise => "promise",
+            Kind::Once => "once",
             Kind::Condition => "condition",
+            Kind::Event => "event",
+            Kind::Barrier => "barrier",
         }
+    }
+
+    /// Whether it is a condition, whatever it is called: nobody holds it, and who waits is notified.
+    pub const fn is_condition(self) -> bool {
+        matches!(self, Kind::Condition | Kind::Event | Kind::Barrier)
     }
 }
 
@@ -85,7 +105,7 @@ impl Kind {
 pub enum Mode {
     /// Beside nobody.
     Exclusive,
-    /// Beside other readers of a [`Kind::RwLock`]; everywhere else it means exclusive.
+    /// Beside other readers of a [`Kind::RwLock`], and how permits of a [`Kind::Semaphore`] are held; everywhere else it means exclusive.
     Shared,
 }
 
@@ -100,12 +120,19 @@ pub struct LockSpec {
     pub bypass: Option<NonZeroU32>,
     /// Whether only its holders can release it. Where anybody may, holders are boosted, but no cycle through it is certain.
     pub owned: bool,
+    /// Of a [`Kind::Semaphore`]: how many permits are free.
+    pub permits: u64,
+    /// Of a [`Kind::Semaphore`]: whether who was granted permits holds them, and inherits from who waits. Else they are only taken off the free
+    /// ones, and who will give some back is unknown.
+    pub tracked: bool,
 }
 
 impl LockSpec {
-    /// A lock of this kind: by priority, without a bypass limit, released by its holders.
+    /// A lock of this kind: by priority, without a bypass limit. Its holders release it; permits and notifications may come from anybody. A
+    /// semaphore has no free permits and is not tracked.
     pub fn new(kind: Kind) -> LockSpec {
-        LockSpec { kind, order: Order::Priority, bypass: None, owned: !matches!(kind, Kind::Condition) }
+        let owned = !kind.is_condition() && kind != Kind::Semaphore;
+        LockSpec { kind, order: Order::Priority, bypass: None, owned, permits: 0, tracked: false }
     }
 }
 
@@ -230,7 +257,7 @@ pub(super) struct Wait {
     pub(super) worker: u32,
     pub(super) lock: u32,
     pub(super) mode: Mode,
-    /// At which depth it will hold.
+    /// At which depth it will hold; how many permits it will take.
     pub(super) depth: u32,
     /// Stands in for the worker's base.
     pub(super) priority: Option<i32>,
@@ -290,8 +317,13 @@ pub(super) struct Lock {
     pub(super) queue: Queue,
     /// The waits that were granted and not taken.
     pub(super) untaken: u32,
-    /// Of a condition: notifications that are to go to the first of the queue. None is kept beyond an event, nor for an empty queue.
-    pub(super) owed: u32,
+    /// Whether who is granted it holds it.
+    pub(super) held: bool,
+    /// Whether a grant is paid for, whoever holds: out of what is free.
+    pub(super) counted: bool,
+    /// Permits; of a condition, notifications that are to go to the first of the queue. Those are not kept beyond an event, nor for an empty
+    /// queue.
+    pub(super) free: u64,
     /// Whether it is among the locks to be looked at for a grant.
     pub(super) stirred: bool,
 }
@@ -299,20 +331,41 @@ pub(super) struct Lock {
 impl Lock {
     pub(super) fn new(spec: LockSpec) -> Lock {
         let queue = Queue::new(spec.order, spec.bypass);
-        Lock { spec, holds: NIL, mode: Mode::Exclusive, queue, untaken: NIL, owed: 0, stirred: false }
+        let (is_condition, is_semaphore) = (spec.kind.is_condition(), spec.kind == Kind::Semaphore);
+        Lock {
+            spec,
+            holds: NIL,
+            // Who is first of a semaphore's queue decides whether anybody can be granted something, as it does among readers.
+            mode: if is_semaphore { Mode::Shared } else { Mode::Exclusive },
+            queue,
+            untaken: NIL,
+            held: !is_condition && (!is_semaphore || spec.tracked),
+            counted: is_condition || is_semaphore,
+            free: if is_semaphore { spec.permits } else { 0 },
+            stirred: false,
+        }
     }
 
     pub(super) fn is_condition(&self) -> bool {
-        self.spec.kind == Kind::Condition
+        self.spec.kind.is_condition()
+    }
+
+    pub(super) fn is_semaphore(&self) -> bool {
+        self.spec.kind == Kind::Semaphore
     }
 
     /// Whether nobody could be granted it now, whoever is first of the queue.
     pub(super) fn closed(&self) -> bool {
-        if self.is_condition() { self.owed == 0 } else { self.holds != NIL && self.mode == Mode::Exclusive }
+        if self.counted { self.free == 0 } else { self.holds != NIL && self.mode == Mode::Exclusive }
     }
 
-    /// Whether this mode could be granted now.
-    pub(super) fn admits(&self, mode: Mode) -> bool {
-        if self.is_condition() { self.owed > 0 } else { self.holds == NIL || (self.mode == Mode::Shared && mode == Mode::Shared) }
+    /// Whether this mode, or so many permits, could be granted now.
+    pub(super) fn admits(&self, mode: Mode, depth: u32) -> bool {
+        if self.counted { self.price(depth) <= self.free } else { self.holds == NIL || (self.mode == Mode::Shared && mode == Mode::Shared) }
+    }
+
+    /// What a grant takes off the free, and gives back.
+    pub(super) fn price(&self, depth: u32) -> u64 {
+        if self.is_condition() { 1 } else { u64::from(depth) }
     }
 }

@@ -188,7 +188,8 @@ impl Graph {
             if matches!(ways, Ways::Certain | Ways::CertainHolders) && !lock.spec.owned {
                 // Whoever may release it is unknown.
             } else {
-                let soft = !lock.closed() && wait.mode == Mode::Shared;
+                // Permits are given in the order of the queue, whoever could have some past the first.
+                let soft = !lock.counted && !lock.closed() && wait.mode == Mode::Shared;
                 let mut hold = if soft && ways == Ways::CertainHolders { NIL } else { lock.holds };
                 while hold != NIL {
                     let to = holds[hold].worker;

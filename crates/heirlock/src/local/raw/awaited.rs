@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use super::word::Word;
 use super::{CONTENDED, LEVEL, Raw, Site, owner_in};
 use crate::local::core::Core;
 use crate::local::graph::{Kind, LockKey};

@@ -4,7 +4,7 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 
 use super::awaited::AWAITED;
-use super::{CONTENDED, DEPTH, FREE, Raw};
+use super::{CONTENDED, DEPTH, FREE, Raw, Word};
 
 impl Raw {
     /// Whether the lock is held so many levels deep and no more. For whoever has guards of so many.
@@ -18,7 +18,7 @@ impl Raw {
         }
         self.domain().event(|core| {
             let key = self.begin(core);
-            core.graph.holders(key).first().is_some_and(|holding| holding.depth == levels)
+            core.graph.holding(key).next().is_some_and(|holding| holding.depth == levels)
         })
     }
 
@@ -42,7 +42,7 @@ impl Raw {
         let domain = self.domain();
         domain.event(|core| {
             let key = self.begin(core);
-            let Some(holding) = core.graph.holders(key).first().copied().filter(|holding| holding.depth == levels) else { return false };
+            let Some(holding) = core.graph.holding(key).next().filter(|holding| holding.depth == levels) else { return false };
             core.note_time(key, domain.clock());
             core.release(holding.worker, key, levels);
             self.site.store(ptr::null_mut(), Ordering::Relaxed);
