@@ -107,9 +107,8 @@ fn case_p09_deadlock() {
         let error = Hand::by(&t2, promise.wait()).ready().unwrap_err();
         assert!(error.is_deadlock());
         let ways = [
-            r#"deadlock: worker "t2" waits for "#,
-            r#""result""#,
-            r#"by worker "t1" (from "#,
+            r#"deadlock: worker "t2" waits for promise "result""#,
+            r#"produced by worker "t1" (from "#,
             r#"which waits for lock "lock""#,
             r#"held by worker "t2""#,
         ];
@@ -136,7 +135,10 @@ fn case_f06_waiting_for_oneself() {
         for _ in 0..2 {
             let error = Hand::by(&own, promise.wait()).ready().unwrap_err();
             assert!(error.is_deadlock());
-            assert_says(&error.to_string(), &[r#"deadlock: worker "own" waits for"#, "itself", "worker.fork"]);
+            assert_says(
+                &error.to_string(),
+                &[r#"deadlock: worker "own" waits for promise "result""#, "which it produces itself", "worker.fork"],
+            );
         }
         let fork = own.fork("arm");
         let mut waits = Hand::by(&fork, promise.wait()).waiting();
@@ -240,7 +242,9 @@ fn whoever_calls_is_the_producer() {
         let mut needs = Hand::by(&other, promise.wait());
         let refused = needs.poll().is_ready();
         let snapshot = domain.snapshot();
-        let shown = snapshot.locks.iter().find(|lock| lock.name == "result").map(|lock| lock.holders[0].party.worker.name.clone());
+        let shown = snapshot.locks.iter().find(|lock| lock.name == "result").map(|lock| {
+            lock.holders.first().map_or_else(|| format!("nobody: {}", lock.unknown_releaser), |holder| holder.party.worker.name.clone())
+        });
         drop((producer, guard, needs, locks));
         (refused, shown.unwrap_or_default(), snapshot.suspected.len())
     }
@@ -256,7 +260,7 @@ fn whoever_calls_is_the_producer() {
         let (refused, shown, suspected) = in_task(&plain);
         assert_eq!((refused, shown.starts_with("task "), suspected), (false, true, 1));
         assert!(in_task(&trusting).0);
-        assert_eq!(runtime.block_on(produces_and_waits(plain.clone())), (false, "anonymous".into(), 0));
+        assert_eq!(runtime.block_on(produces_and_waits(plain.clone())), (false, "nobody: true".into(), 0));
         let strict = Domain::builder().deadlock_policy(DeadlockPolicy::ErrSuspected).build();
         assert!(in_task(&strict).0);
         assert_idle(&strict);

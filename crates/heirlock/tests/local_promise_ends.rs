@@ -144,7 +144,7 @@ fn once_and_by_one() {
     producer.set(1).unwrap();
     assert_eq!((promise.set(9), promise.get()), (Err(9), Some(&1)));
     let error = promise.produce_owned().unwrap_err();
-    assert_eq!((error.is_invalid(), error.to_string().starts_with("promise \"result\" is set already")), (true, true));
+    assert_eq!((error.is_invalid(), error.to_string().starts_with("promise \"result\" is over already")), (true, true));
     assert_eq!(Arc::into_inner(promise).unwrap().into_inner(), Some(1));
     assert_idle(&domain);
     assert_eq!(format!("{:?}", Promise::<u8>::default()), "Promise { name: None, value: <unset>, .. }");

@@ -6,7 +6,6 @@ mod shared;
 mod whole;
 mod word;
 
-use std::borrow::Cow;
 use std::num::NonZeroU32;
 use std::panic::Location;
 use std::ptr;
@@ -16,7 +15,7 @@ pub(super) use self::shared::Shared;
 pub(super) use self::word::{Ask, Entered, Want, Word};
 use super::domain::Domain;
 use super::graph::{Acquired, Kind, LockKey, Mode, NEVER, Order, Origin, Request};
-use super::identity::{BITS, Owner};
+use super::identity::{ANONYMOUS, BITS, Owner};
 use super::poison::Poison;
 use super::sync::{AtomicBool, AtomicPtr, AtomicU64, const_fn};
 use super::wait::{Held, overflow};
@@ -85,7 +84,12 @@ impl Raw {
     const_fn! {
         pub(super) const fn new(kind: Kind, name: Option<&'static str>) -> Raw {
             Raw {
-                word: AtomicU64::new(if matches!(kind, Kind::Condition) { CONTENDED } else { FREE }),
+                word: AtomicU64::new(match kind {
+                    kind if kind.is_condition() => CONTENDED,
+                    // By nobody known, so that who wants it waits.
+                    Kind::Promise => ANONYMOUS << 1,
+                    _ => FREE,
+                }),
                 key: AtomicU64::new(0),
                 site: AtomicPtr::new(ptr::null_mut()),
                 offered: AtomicBool::new(false),
@@ -130,9 +134,14 @@ impl Raw {
         self.name
     }
 
+    pub(super) fn kind(&self) -> Kind {
+        self.setup.kind
+    }
+
     /// For a sentence.
-    pub(super) fn label(&self) -> Cow<'static, str> {
-        self.name.map_or(Cow::Borrowed("the lock"), |name| Cow::Owned(format!("lock {name:?}")))
+    pub(super) fn label(&self) -> String {
+        let noun = self.setup.kind.noun();
+        self.name.map_or_else(|| format!("the {noun}"), |name| format!("{noun} {name:?}"))
     }
 
     pub(super) fn is_reentrant(&self) -> bool {

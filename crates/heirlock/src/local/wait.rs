@@ -4,7 +4,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::core::Fate;
-use super::graph::{Mode, NEVER, WaitKey};
+use super::graph::{Kind as LockKind, Mode, NEVER, WaitKey};
 use super::identity::{Owner, in_runtime, number_of_call, number_of_poll};
 use super::raw::{Ask, Entered, Raw, Site, Want, Word};
 use super::sync::block_on;
@@ -392,9 +392,16 @@ fn dismissed(raw: &Raw) -> Error {
 }
 
 fn timed_out(raw: &Raw) -> Error {
+    let (nameless, late) = match raw.kind() {
+        LockKind::Condition => ("the condition was not notified in time", "was not notified in time"),
+        LockKind::Event => ("the event was not set in time", "was not set in time"),
+        LockKind::Promise => ("the promise was not set in time", "was not set in time"),
+        LockKind::Barrier => ("the barrier was not complete in time", "was not complete in time"),
+        _ => ("the lock was not free in time", "was not free in time"),
+    };
     match raw.name() {
         // Where many waits time out, text that is made anew each time would be most of what they cost.
-        None => Error::new(Kind::Timeout, "the lock was not free in time"),
-        Some(_) => Error::new(Kind::Timeout, format!("{} was not free in time", raw.label())),
+        None => Error::new(Kind::Timeout, nameless),
+        Some(_) => Error::new(Kind::Timeout, format!("{} {late}", raw.label())),
     }
 }
