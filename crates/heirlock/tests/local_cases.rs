@@ -35,8 +35,34 @@
 //! | F15 | futures, snapshot | futures | condvar_futures | once_futures |
 //! | F17 | mutex | rlock: with forks, as bare arms are refused | condvar_futures | once_futures |
 //!
+//! What is awaited without being acquired:
+//!
+//! | case | `Event` | `Barrier` | `Promise` |
+//! |---|---|---|---|
+//! | P01 to P07, P12, P13, P22, P25, P28 | - nobody holds it | - nobody holds it | as a mutex; P01, P02, P12: promise |
+//! | P08, P14, P15, P18, P23, P27 | - | - | - |
+//! | P09 | F09: event | F09: barrier | promise, F07: promise |
+//! | P10 | event | barrier | promise_ends: a value that has come is what the wait gets |
+//! | P11 | F13 | F13 | F13 |
+//! | P16, P19, P20, P24 | awaited | awaited | awaited |
+//! | P21 | - | - | F06: promise |
+//! | P26 | - inherits nothing | - inherits nothing | as a mutex |
+//! | F01, F02, F03, F04 | awaited, also of one that is cleared at once | awaited | awaited |
+//! | F05 | event | barrier | promise_ends |
+//! | F06 | awaited | awaited, barrier | awaited, promise |
+//! | F07 | - whoever is to set it is not known | - whoever has yet to come is not known | promise: the closer gets `Deadlock` |
+//! | F08 | awaited | awaited | awaited |
+//! | F09 | event | barrier | promise |
+//! | F10 | awaited | awaited, barrier | awaited |
+//! | F11 | awaited | awaited | awaited, promise |
+//! | F12 | - there is no guard | - there is no guard | promise_ends: it is broken |
+//! | F13 | awaited, event | awaited, barrier | awaited, promise_ends |
+//! | F15 | awaited | awaited | awaited, promise_ends |
+//! | F17 | awaited | awaited | awaited |
+//!
 //! A file `local_NAME.rs` is called `NAME`; "as a mutex" means that under its type a cell that is empty is a `Mutex`, held by who makes the value, with
-//! the same queue. "futures" has its cases in `common/lock_cases.rs`, once for each lock.
+//! the same queue; so is a promise, held by who is to keep it. "futures" has its cases in `common/lock_cases.rs`, once for each lock, "awaited" in
+//! `common/awaited_cases.rs`.
 #![allow(missing_docs)]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -25,9 +25,6 @@ pub trait Sealed {
     where
         Self: 'a;
 
-    /// What it is, what it was not in time, and both as a sentence.
-    const WORDS: [&'static str; 3];
-
     /// Whether it is over for good when it is there.
     const LASTS: bool;
 
@@ -97,7 +94,7 @@ impl<'a, E: Awaitable> Await<'a, E> {
             Poll::Ready(ended) if !ended.as_ref().is_err_and(Error::is_timeout) => ended,
             _ => Err(Error::new(
                 Kind::WouldBlock,
-                format!("waiting for {} here would block a thread of the async runtime: await wait() instead", self.label()),
+                format!("waiting for {} here would block a thread of the async runtime: await wait() instead", self.source.raw().label()),
             )),
         }
     }
@@ -116,7 +113,7 @@ impl<'a, E: Awaitable> Await<'a, E> {
     fn wait_for(&mut self, cx: &mut Context<'_>) -> Poll<Result<E::Output<'a>>> {
         let (source, at_once) = (self.source, self.wait.is_new());
         match self.wait.poll(source.raw(), cx) {
-            Poll::Ready(ended) => Poll::Ready(source.ended(ended.map_err(|error| self.in_words(error)), at_once)),
+            Poll::Ready(ended) => Poll::Ready(source.ended(ended, at_once)),
             Poll::Pending => {
                 // It may have come between the look and the queue, to which nobody will come any more.
                 let Some(there) = source.there().filter(|_| E::LASTS) else { return Poll::Pending };
@@ -124,24 +121,6 @@ impl<'a, E: Awaitable> Await<'a, E> {
                 Poll::Ready(there)
             }
         }
-    }
-
-    #[cold]
-    fn in_words(&self, error: Error) -> Error {
-        if !error.is_timeout() {
-            return error;
-        }
-        let [word, late, sentence] = E::WORDS;
-        match self.source.raw().name() {
-            // Where many waits time out, text that is made anew each time would be most of what they cost.
-            None => Error::new(Kind::Timeout, sentence),
-            Some(name) => Error::new(Kind::Timeout, format!("{word} {name:?} {late}")),
-        }
-    }
-
-    fn label(&self) -> String {
-        let [word, ..] = E::WORDS;
-        self.source.raw().name().map_or_else(|| format!("the {word}"), |name| format!("{word} {name:?}"))
     }
 }
 

@@ -130,8 +130,6 @@ const fn at_least_one(parties: usize) -> usize {
 impl Sealed for Barrier {
     type Output<'a> = Arrival;
 
-    const WORDS: [&'static str; 3] = ["barrier", "was not complete in time", "the barrier was not complete in time"];
-
     const LASTS: bool = false;
 
     fn raw(&self) -> &Raw {

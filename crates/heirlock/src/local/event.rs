@@ -38,14 +38,14 @@ impl Event {
     const_fn! {
         /// An event in the global domain that is not set.
         pub const fn new() -> Event {
-            Event { raw: Raw::new(Kind::Condition, None) }
+            Event { raw: Raw::new(Kind::Event, None) }
         }
     }
 
     const_fn! {
         /// The same with a name, by which errors and snapshots call it.
         pub const fn named(name: &'static str) -> Event {
-            Event { raw: Raw::new(Kind::Condition, Some(name)) }
+            Event { raw: Raw::new(Kind::Event, Some(name)) }
         }
     }
 
@@ -128,8 +128,6 @@ impl Event {
 
 impl Sealed for Event {
     type Output<'a> = ();
-
-    const WORDS: [&'static str; 3] = ["event", "was not set in time", "the event was not set in time"];
 
     /// It may be cleared.
     const LASTS: bool = false;

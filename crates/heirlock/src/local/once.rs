@@ -49,14 +49,14 @@ impl<T> OnceCell<T> {
     const_fn! {
         /// An empty cell in the global domain.
         pub const fn new() -> OnceCell<T> {
-            OnceCell { raw: Raw::new(Kind::Mutex, None), set: AtomicBool::new(false), value: UnsafeCell::new(MaybeUninit::uninit()) }
+            OnceCell { raw: Raw::new(Kind::Once, None), set: AtomicBool::new(false), value: UnsafeCell::new(MaybeUninit::uninit()) }
         }
     }
 
     const_fn! {
         /// The same with a name, by which errors and snapshots call it.
         pub const fn named(name: &'static str) -> OnceCell<T> {
-            OnceCell { raw: Raw::new(Kind::Mutex, Some(name)), set: AtomicBool::new(false), value: UnsafeCell::new(MaybeUninit::uninit()) }
+            OnceCell { raw: Raw::new(Kind::Once, Some(name)), set: AtomicBool::new(false), value: UnsafeCell::new(MaybeUninit::uninit()) }
         }
     }
 

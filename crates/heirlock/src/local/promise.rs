@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 pub use self::producer::Producer;
 use super::awaiting::{Await, Sealed};
 use super::domain::Domain;
-use super::graph::Order;
+use super::graph::{Kind as LockKind, Order};
 use super::identity::{ANONYMOUS, Owner, number_of_call};
 use super::raw::{Raw, Site};
 use super::sync::{AtomicU8, const_fn};
@@ -87,14 +87,14 @@ impl<T> Promise<T> {
     const_fn! {
         /// A promise in the global domain, which nobody has yet undertaken to keep.
         pub const fn new() -> Promise<T> {
-            Promise { raw: Raw::promise(None), stage: AtomicU8::new(OPEN), outcome: UnsafeCell::new(None) }
+            Promise { raw: Raw::new(LockKind::Promise, None), stage: AtomicU8::new(OPEN), outcome: UnsafeCell::new(None) }
         }
     }
 
     const_fn! {
         /// The same with a name, by which errors and snapshots call it.
         pub const fn named(name: &'static str) -> Promise<T> {
-            Promise { raw: Raw::promise(Some(name)), stage: AtomicU8::new(OPEN), outcome: UnsafeCell::new(None) }
+            Promise { raw: Raw::new(LockKind::Promise, Some(name)), stage: AtomicU8::new(OPEN), outcome: UnsafeCell::new(None) }
         }
     }
 
@@ -179,10 +179,13 @@ impl<T> Promise<T> {
                 let at = self.raw.site().map(|site| format!(" (from {site})")).unwrap_or_default();
                 Error::new(
                     Kind::Invalid,
-                    format!("{by} produces {} already{at}: it has one producer, which transfer_to() gives to another worker", self.label()),
+                    format!(
+                        "{by} produces {} already{at}: it has one producer, which transfer_to() gives to another worker",
+                        self.raw.label()
+                    ),
                 )
             }
-            _ => Error::new(Kind::Invalid, format!("{} is set already: make a new one for each result", self.label())),
+            _ => Error::new(Kind::Invalid, format!("{} is over already: make a new one for each result", self.raw.label())),
         }
     }
 
@@ -313,7 +316,7 @@ impl<T> Promise<T> {
     }
 
     fn closed(&self, ending: &Ending) -> Error {
-        let label = self.label();
+        let label = self.raw.label();
         let what = match ending {
             Ending::Cancelled => format!("{label} was cancelled"),
             Ending::Broken(by, site) => {
@@ -325,10 +328,6 @@ impl<T> Promise<T> {
         };
         Error::new(Kind::Closed, what)
     }
-
-    fn label(&self) -> String {
-        self.name().map_or_else(|| "the promise".into(), |name| format!("promise {name:?}"))
-    }
 }
 
 impl<T> Sealed for Promise<T> {
@@ -336,8 +335,6 @@ impl<T> Sealed for Promise<T> {
         = &'a T
     where
         T: 'a;
-
-    const WORDS: [&'static str; 3] = ["promise", "was not set in time", "the promise was not set in time"];
 
     const LASTS: bool = true;
 

@@ -8,7 +8,6 @@ mod shared;
 mod whole;
 mod word;
 
-use std::borrow::Cow;
 use std::num::NonZeroU32;
 use std::panic::Location;
 use std::ptr;
@@ -20,7 +19,7 @@ pub(super) use self::shared::Shared;
 pub(super) use self::word::{Ask, Entered, Want, Word};
 use super::domain::Domain;
 use super::graph::{Acquired, Kind, LockKey, Mode, NEVER, Order, Origin, Request};
-use super::identity::{BITS, Owner};
+use super::identity::{ANONYMOUS, BITS, Owner};
 use super::name::Name;
 use super::poison::Poison;
 use super::sync::{AtomicBool, AtomicPtr, AtomicU64, const_fn};
@@ -94,7 +93,12 @@ impl Raw {
     const_fn! {
         pub(super) const fn new(kind: Kind, name: Option<&'static str>) -> Raw {
             Raw {
-                word: AtomicU64::new(if matches!(kind, Kind::Condition) { CONTENDED } else { FREE }),
+                word: AtomicU64::new(match kind {
+                    kind if kind.is_condition() => CONTENDED,
+                    // By nobody known, so that who wants it waits.
+                    Kind::Promise => ANONYMOUS << 1,
+                    _ => FREE,
+                }),
                 key: AtomicU64::new(0),
                 site: AtomicPtr::new(ptr::null_mut()),
                 offered: AtomicBool::new(false),
@@ -140,10 +144,14 @@ impl Raw {
         self.name
     }
 
+    pub(super) fn kind(&self) -> Kind {
+        self.setup.kind
+    }
+
     /// For a sentence.
-    pub(super) fn label(&self) -> Cow<'static, str> {
-        let [the, called] = if self.is_semaphore() { ["the semaphore", "semaphore"] } else { ["the lock", "lock"] };
-        self.full_name().text().map_or(Cow::Borrowed(the), |name| Cow::Owned(format!("{called} {name:?}")))
+    pub(super) fn label(&self) -> String {
+        let noun = self.setup.kind.noun();
+        self.full_name().text().map_or_else(|| format!("the {noun}"), |name| format!("{noun} {name:?}"))
     }
 
     /// The same for who did not get it.
@@ -164,6 +172,11 @@ impl Raw {
     /// Whether nobody is known to hold what was granted.
     fn is_unheld(&self) -> bool {
         self.is_condition() || self.is_semaphore() && self.setup.permits.is_none()
+    }
+
+    /// Whether it has any name.
+    pub(super) fn is_called(&self) -> bool {
+        self.name.is_some() || self.place.as_ref().is_some_and(|place| place.get().is_some())
     }
 
     fn full_name(&self) -> Name {

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::core::Fate;
-use super::graph::{Mode, NEVER, WaitKey};
+use super::graph::{Kind as LockKind, Mode, NEVER, WaitKey};
 use super::identity::{Owner, in_runtime, number_of_call, number_of_poll};
 use super::raw::{Ask, Entered, Raw, Site, Want, Word};
 use super::sync::block_on;
@@ -413,11 +413,17 @@ fn dismissed(raw: &Raw) -> Error {
 }
 
 fn timed_out(raw: &Raw) -> Error {
-    match raw.label() {
+    let (nameless, late) = match raw.kind() {
+        LockKind::Condition => ("the condition was not notified in time", "was not notified in time"),
+        LockKind::Event => ("the event was not set in time", "was not set in time"),
+        LockKind::Promise => ("the promise was not set in time", "was not set in time"),
+        LockKind::Barrier => ("the barrier was not complete in time", "was not complete in time"),
+        LockKind::Semaphore => ("the semaphore had too few free permits all the time", "had too few free permits all the time"),
+        _ => ("the lock was not free in time", "was not free in time"),
+    };
+    match raw.is_called() {
         // Where many waits time out, text that is made anew each time would be most of what they cost.
-        Cow::Borrowed(_) if raw.is_semaphore() => Error::new(Kind::Timeout, "the semaphore had too few free permits all the time"),
-        Cow::Borrowed(_) => Error::new(Kind::Timeout, "the lock was not free in time"),
-        Cow::Owned(label) if raw.is_semaphore() => Error::new(Kind::Timeout, format!("{label} had too few free permits all the time")),
-        Cow::Owned(label) => Error::new(Kind::Timeout, format!("{label} was not free in time")),
+        false => Error::new(Kind::Timeout, nameless),
+        true => Error::new(Kind::Timeout, format!("{} {late}", raw.label())),
     }
 }

@@ -401,7 +401,8 @@ fn snapshots_show_who_waits() {
     clock.advance(ms(200));
     let snapshot = domain.snapshot();
     let [lock] = snapshot.locks.as_slice() else { panic!("{snapshot}") };
-    assert_eq!(lock.name, "it");
+    assert_eq!((&*lock.name, lock.kind, lock.unknown_releaser, lock.holders.len()), ("it", KIND, true, 0));
+    assert!(snapshot.edges.is_empty(), "{snapshot}");
     let queue: Vec<_> = lock.queue.iter().map(|wait| (&*wait.party.worker.name, wait.effective, wait.waiting_ms, wait.deadline_in_ms)).collect();
     assert_eq!(queue, [("high", 9, 200, Some(300)), ("low", 1, 200, None)]);
     assert!(lock.queue.iter().all(|wait| wait.site.as_ref().is_some_and(|site| site.contains(here.file()))), "{snapshot}");

@@ -6,7 +6,7 @@ use super::Core;
 use super::report::millis;
 use super::words::Link;
 use crate::clock::{Moment, wall_micros};
-use crate::local::graph::{Holding, LockKey, LockSpec, Mode, NEVER, Origin, State, WaitView, WorkerKey};
+use crate::local::graph::{Holding, Kind, LockKey, LockSpec, Mode, NEVER, Origin, State, WaitView, WorkerKey};
 use crate::local::hash::IdMap;
 use crate::local::identity::{ANONYMOUS, Owner};
 use crate::local::name::Name;
@@ -74,11 +74,16 @@ impl Core {
         for hold in self.graph.holders(key) {
             self.graph.note_since(hold.worker, key, about.as_nanos());
         }
+        let spec = self.graph.spec(key)?;
         let mut holders = self.graph.holders(key);
+        if spec.kind == Kind::Promise {
+            // Held so that others wait, until somebody undertakes to keep it.
+            holders.retain(|hold| !matches!(self.parties.get(&hold.worker), Some(Owner::Anonymous)));
+        }
         holders.sort_unstable_by_key(|hold| (hold.origin.at, hold.worker));
         let queue: Vec<WaitView> = self.graph.queue(key).into_iter().filter_map(|wait| self.graph.wait(wait)).collect();
         let untaken = holders.iter().map(|hold| hold.worker).filter(|worker| self.graph.has_untaken(*worker, key)).collect();
-        let (name, spec) = (self.name(key), self.graph.spec(key)?);
+        let name = self.name(key);
         (!holders.is_empty() || !queue.is_empty()).then_some(LockPicture { key, name, spec, holders, queue, untaken })
     }
 }
@@ -131,7 +136,7 @@ impl Picture {
         Lock {
             name: lock.label(),
             kind: lock.spec.kind.word(),
-            unknown_releaser: !lock.spec.owned || lock.spec.kind.is_condition(),
+            unknown_releaser: !lock.spec.owned || lock.spec.kind == Kind::Promise && lock.holders.is_empty(),
             holders: lock.holders.iter().map(holder).collect(),
             queue: lock.queue.iter().enumerate().map(waiter).collect(),
             resting_ms: None,

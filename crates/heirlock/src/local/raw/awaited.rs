@@ -6,7 +6,7 @@ use super::word::Word;
 use super::{CONTENDED, LEVEL, Raw, Site, owner_in};
 use crate::local::core::Core;
 use crate::local::graph::{Kind, LockKey};
-use crate::local::identity::{ANONYMOUS, BITS};
+use crate::local::identity::BITS;
 use crate::local::sync::{AtomicU64, const_fn};
 
 /// The word of a condition. Nobody holds one, so there is room for more:
@@ -30,23 +30,14 @@ impl Raw {
         /// What is under a barrier of so many.
         pub(in crate::local) const fn barrier(parties: usize, name: Option<&'static str>) -> Raw {
             let parties = if parties as u64 > MOST_PARTIES { MOST_PARTIES } else { parties as u64 };
-            let mut raw = Raw::new(Kind::Condition, name);
+            let mut raw = Raw::new(Kind::Barrier, name);
             raw.word = AtomicU64::new(parties << 1 | CONTENDED);
             raw
         }
     }
 
-    const_fn! {
-        /// What is under a promise: held by nobody known, so that who wants it waits.
-        pub(in crate::local) const fn promise(name: Option<&'static str>) -> Raw {
-            let mut raw = Raw::new(Kind::Mutex, name);
-            raw.word = AtomicU64::new(ANONYMOUS << 1);
-            raw
-        }
-    }
-
     pub(in crate::local) fn is_condition(&self) -> bool {
-        self.setup.kind == Kind::Condition
+        self.setup.kind.is_condition()
     }
 
     /// Whether the event is set. Who sees that sees what was done before.

@@ -175,7 +175,7 @@ impl Word for Raw {
         }
         let owner = core.graph.holder(key).and_then(|holder| core.number_of(holder));
         let word = match owner {
-            Some(owner) if self.setup.kind == Kind::Mutex && owner != ANONYMOUS && core.offer(key) => {
+            Some(owner) if matches!(self.setup.kind, Kind::Mutex | Kind::Once) && owner != ANONYMOUS && core.offer(key) => {
                 self.offered.store(true, Ordering::Relaxed);
                 owner << 1 | CONTENDED | OFFERED
             }
