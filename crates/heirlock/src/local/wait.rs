@@ -1,6 +1,5 @@
 //! The one waiting future: unpolled, then perhaps queued, then done. The typed futures of the primitives are thin around it.
 
-use std::borrow::Cow;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 

@@ -114,7 +114,7 @@ impl Link {
         match self.hold {
             Some((mode, origin)) => {
                 let note = note(origin, "from", self.lasts(origin, self.exact));
-                let (held, holds) = if kind == Kind::Promise { ("produced", "produces") } else { ("held", "holds") };
+                let (held, holds) = if *kind == Kind::Promise { ("produced", "produces") } else { ("held", "holds") };
                 if self.worker.number() == self.next.number() {
                     text += &format!(", which it {holds} itself{}{note}", shared(mode));
                 } else {
