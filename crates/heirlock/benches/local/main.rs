@@ -8,6 +8,7 @@ mod by;
 #[path = "../common/mod.rs"]
 mod common;
 
+mod awaited;
 mod compare;
 mod contended;
 mod counting;
@@ -22,7 +23,7 @@ use common::Report;
 
 type Group = (&'static str, fn(&mut Report));
 
-const GROUPS: [Group; 10] = [
+const GROUPS: [Group; 14] = [
     ("uncontended", uncontended::mutex),
     ("reentrant", uncontended::reentrant),
     ("deadline", uncontended::deadline),
@@ -33,6 +34,10 @@ const GROUPS: [Group; 10] = [
     ("limit", limits::domain),
     ("timeouts", timeouts::timeouts),
     ("waits", waits::waits),
+    ("event", awaited::event),
+    ("promise", awaited::promise),
+    ("barrier", awaited::barrier),
+    ("once", awaited::once),
 ];
 
 fn main() {
