@@ -11,6 +11,7 @@ mod common;
 mod compare;
 mod contended;
 mod counting;
+mod keyed;
 mod limits;
 mod locks;
 mod timeouts;
@@ -21,7 +22,9 @@ use common::Report;
 
 type Group = (&'static str, fn(&mut Report));
 
-const GROUPS: [Group; 9] = [
+const GROUPS: [Group; 11] = [
+    // Before others have made the allocator keep what these would use.
+    ("memory", keyed::memory),
     ("uncontended", uncontended::mutex),
     ("reentrant", uncontended::reentrant),
     ("deadline", uncontended::deadline),
@@ -31,6 +34,7 @@ const GROUPS: [Group; 9] = [
     ("limit", limits::domain),
     ("timeouts", timeouts::timeouts),
     ("waits", waits::waits),
+    ("keyed", keyed::keyed),
 ];
 
 fn main() {
