@@ -12,6 +12,7 @@ mod awaited;
 mod compare;
 mod contended;
 mod counting;
+mod keyed;
 mod limits;
 mod locks;
 mod shared;
@@ -23,7 +24,9 @@ use common::Report;
 
 type Group = (&'static str, fn(&mut Report));
 
-const GROUPS: [Group; 14] = [
+const GROUPS: [Group; 16] = [
+    // Before others have made the allocator keep what these would use.
+    ("memory", keyed::memory),
     ("uncontended", uncontended::mutex),
     ("reentrant", uncontended::reentrant),
     ("deadline", uncontended::deadline),
@@ -38,6 +41,7 @@ const GROUPS: [Group; 14] = [
     ("promise", awaited::promise),
     ("barrier", awaited::barrier),
     ("once", awaited::once),
+    ("keyed", keyed::keyed),
 ];
 
 fn main() {
