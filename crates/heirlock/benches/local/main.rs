@@ -24,13 +24,14 @@ use common::Report;
 
 type Group = (&'static str, fn(&mut Report));
 
-const GROUPS: [Group; 16] = [
+const GROUPS: [Group; 17] = [
     // Before others have made the allocator keep what these would use.
     ("memory", keyed::memory),
     ("uncontended", uncontended::mutex),
     ("reentrant", uncontended::reentrant),
     ("deadline", uncontended::deadline),
     ("rwlock", shared::rwlock),
+    ("semaphore", shared::semaphore),
     ("yielding", contended::yielding),
     ("ready", contended::ready),
     ("independent", limits::independent),
