@@ -5,8 +5,8 @@ use std::future::{IntoFuture, Ready};
 
 use heirlock::lease::{Acquire, Key, KeyView, Lease, Locks, Notice, Store, Ticket, Token};
 use heirlock::local::{
-    self, AcquireOwned, Condvar, Domain, Initialise, MappedMutexGuard, MappedRLockGuard, Mutex, MutexGuard, OnceCell, OwnedMutexGuard,
-    OwnedRLockGuard, RLock, RLockGuard, TimedWaiting, Waiting,
+    self, AcquireOwned, Arrival, Await, Barrier, Condvar, Domain, Event, Initialise, MappedMutexGuard, MappedRLockGuard, Mutex, MutexGuard,
+    OnceCell, OwnedMutexGuard, OwnedRLockGuard, Producer, Promise, RLock, RLockGuard, TimedWaiting, Waiting,
 };
 use heirlock::store::{Faulty, MemoryStore};
 use heirlock::{Error, LostReason, Run, WeakWorker, Worker};
@@ -61,6 +61,18 @@ fn conditions_and_cells() {
     send::<(MappedMutexGuard<'static, Sent>, MappedRLockGuard<'static, u8>)>();
     send::<(OnceCell<Sent>, OnceCell<u8>, Initialise<'static, u8, fn() -> Ready<u8>, Ready<u8>, ()>)>();
     sync::<OnceCell<u8>>();
+}
+
+/// A promise as its value; whoever is to give it may be anywhere.
+#[test]
+fn what_is_awaited() {
+    type Sent = std::cell::Cell<u8>;
+    send::<(Event, Barrier, Arrival, Promise<Sent>, Promise<u8>, Producer<'static, u8>)>();
+    sync::<(Event, Barrier, Arrival, Promise<u8>, Producer<'static, u8>)>();
+    unpin::<(Event, Barrier, Arrival, Promise<u8>, Producer<'static, u8>)>();
+    send::<(Await<'static, Event>, Await<'static, Barrier>, Await<'static, Promise<u8>>)>();
+    sync::<(Await<'static, Event>, Await<'static, Barrier>, Await<'static, Promise<u8>>)>();
+    unpin::<(Await<'static, Event>, Await<'static, Barrier>, Await<'static, Promise<u8>>)>();
 }
 
 /// Futures that wait with what they borrow can be spawned.

@@ -8,11 +8,13 @@ mod by;
 #[path = "../common/mod.rs"]
 mod common;
 
+mod awaited;
 mod compare;
 mod contended;
 mod counting;
 mod limits;
 mod locks;
+mod shared;
 mod timeouts;
 mod uncontended;
 mod waits;
@@ -21,16 +23,21 @@ use common::Report;
 
 type Group = (&'static str, fn(&mut Report));
 
-const GROUPS: [Group; 9] = [
+const GROUPS: [Group; 14] = [
     ("uncontended", uncontended::mutex),
     ("reentrant", uncontended::reentrant),
     ("deadline", uncontended::deadline),
+    ("rwlock", shared::rwlock),
     ("yielding", contended::yielding),
     ("ready", contended::ready),
     ("independent", limits::independent),
     ("limit", limits::domain),
     ("timeouts", timeouts::timeouts),
     ("waits", waits::waits),
+    ("event", awaited::event),
+    ("promise", awaited::promise),
+    ("barrier", awaited::barrier),
+    ("once", awaited::once),
 ];
 
 fn main() {

@@ -1,12 +1,15 @@
 //! A domain for operators: plain data copied under its mutex, and put into words after that.
 
+use std::borrow::Cow;
+
 use super::Core;
 use super::report::millis;
 use super::words::Link;
 use crate::clock::{Moment, wall_micros};
-use crate::local::graph::{Holding, LockKey, LockSpec, Mode, NEVER, Origin, State, WaitView, WorkerKey};
+use crate::local::graph::{Holding, Kind, LockKey, LockSpec, Mode, NEVER, Origin, State, WaitView, WorkerKey};
 use crate::local::hash::IdMap;
 use crate::local::identity::{ANONYMOUS, Owner};
+use crate::local::name::Name;
 use crate::observe::{Edge, Holder, Lock, Party, Snapshot, Waiter, WorkerView};
 use crate::process::host;
 
@@ -34,7 +37,7 @@ pub(in crate::local) struct Picture {
 #[derive(Debug)]
 struct LockPicture {
     key: LockKey,
-    name: Option<&'static str>,
+    name: Name,
     spec: LockSpec,
     holders: Vec<Holding>,
     queue: Vec<WaitView>,
@@ -71,11 +74,16 @@ impl Core {
         for hold in self.graph.holders(key) {
             self.graph.note_since(hold.worker, key, about.as_nanos());
         }
+        let spec = self.graph.spec(key)?;
         let mut holders = self.graph.holders(key);
+        if spec.kind == Kind::Promise {
+            // Held so that others wait, until somebody undertakes to keep it.
+            holders.retain(|hold| !matches!(self.parties.get(&hold.worker), Some(Owner::Anonymous)));
+        }
         holders.sort_unstable_by_key(|hold| (hold.origin.at, hold.worker));
         let queue: Vec<WaitView> = self.graph.queue(key).into_iter().filter_map(|wait| self.graph.wait(wait)).collect();
         let untaken = holders.iter().map(|hold| hold.worker).filter(|worker| self.graph.has_untaken(*worker, key)).collect();
-        let (name, spec) = (self.locks.get(&key).copied().flatten(), self.graph.spec(key)?);
+        let name = self.name(key);
         (!holders.is_empty() || !queue.is_empty()).then_some(LockPicture { key, name, spec, holders, queue, untaken })
     }
 }
@@ -128,7 +136,7 @@ impl Picture {
         Lock {
             name: lock.label(),
             kind: lock.spec.kind.word(),
-            unknown_releaser: !lock.spec.owned || lock.spec.kind.is_condition(),
+            unknown_releaser: !lock.spec.owned || lock.spec.kind == Kind::Promise && lock.holders.is_empty(),
             holders: lock.holders.iter().map(holder).collect(),
             queue: lock.queue.iter().enumerate().map(waiter).collect(),
             resting_ms: None,
@@ -138,7 +146,7 @@ impl Picture {
 
 impl LockPicture {
     fn label(&self) -> String {
-        self.name.map_or_else(|| format!("#{}", self.key.get()), str::to_owned)
+        self.name.text().map_or_else(|| format!("#{}", self.key.get()), Cow::into_owned)
     }
 
     /// Who waits for whom, as the graph sees it: a worker with an untaken grant is about to be served, and does not wait for itself.

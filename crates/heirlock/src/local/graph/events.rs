@@ -329,8 +329,11 @@ impl Graph {
         }
     }
 
-    /// Whether the first of the lock's queue may have expired, so that a hand-over must know the time.
+    /// Whether the first of the lock's queue may have expired, so that a hand-over must know the time; where several may be granted at once,
+    /// whether anybody waits.
     pub fn head_expires(&self, lock: LockKey) -> bool {
-        self.locks.slot(lock.0).and_then(|slot| self.locks[slot].queue.first()).is_some_and(|wait| self.waits[wait].expires != NEVER)
+        let Some(lock) = self.locks.slot(lock.0).map(|slot| &self.locks[slot]) else { return false };
+        let several = matches!(lock.spec.kind, Kind::RwLock | Kind::Semaphore);
+        lock.queue.first().is_some_and(|wait| several || self.waits[wait].expires != NEVER)
     }
 }

@@ -94,6 +94,14 @@ impl Kind {
         }
     }
 
+    /// As a sentence calls it.
+    pub fn noun(self) -> &'static str {
+        match self {
+            Kind::Mutex | Kind::RLock | Kind::RwLock | Kind::Once => "lock",
+            _ => self.word(),
+        }
+    }
+
     /// Whether it is a condition, whatever it is called: nobody holds it, and who waits is notified.
     pub const fn is_condition(self) -> bool {
         matches!(self, Kind::Condition | Kind::Event | Kind::Barrier)

@@ -118,6 +118,11 @@ impl Graph {
 
     /// The holders of a lock, in no order.
     pub fn holders(&self, lock: LockKey) -> Vec<Holding> {
+        self.holding(lock).collect()
+    }
+
+    /// The same, one after the other.
+    pub fn holding(&self, lock: LockKey) -> impl Iterator<Item = Holding> + '_ {
         let head = self.locks.slot(lock.0).map_or(NIL, |slot| self.locks[slot].holds);
         self.holdings(head, OF_LOCK)
     }
@@ -125,23 +130,24 @@ impl Graph {
     /// What a worker holds, in no order.
     pub fn held(&self, worker: WorkerKey) -> Vec<Holding> {
         let head = self.workers.slot(worker.0).map_or(NIL, |slot| self.workers[slot].holds);
-        self.holdings(head, OF_WORKER)
+        self.holdings(head, OF_WORKER).collect()
     }
 
-    fn holdings(&self, head: u32, list: usize) -> Vec<Holding> {
-        let (mut hold, mut holdings) = (head, Vec::new());
-        while hold != NIL {
+    fn holdings(&self, head: u32, list: usize) -> impl Iterator<Item = Holding> + '_ {
+        let holds = std::iter::successors((head != NIL).then_some(head), move |hold| {
+            let next = self.holds[*hold].link[list].next;
+            (next != NIL).then_some(next)
+        });
+        holds.map(|hold| {
             let entry = &self.holds[hold];
-            holdings.push(Holding {
+            Holding {
                 worker: WorkerKey(self.workers.id(entry.worker)),
                 lock: LockKey(self.locks.id(entry.lock)),
                 mode: entry.mode,
                 depth: entry.depth,
                 origin: entry.origin,
-            });
-            hold = entry.link[list].next;
-        }
-        holdings
+            }
+        })
     }
 
     /// The waits on a lock, in the order in which they would be served.
