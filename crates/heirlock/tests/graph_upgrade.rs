@@ -164,7 +164,22 @@ fn it_is_before_all_others_however_urgent() {
 }
 
 #[test]
-fn it_goes_before_who_is_overdue_and_counts_as_no_grant_to_another() {
+fn it_goes_before_who_is_overdue() {
+    let mut world = World::default();
+    let lock = world.graph.add_lock(LockSpec { bypass: NonZeroU32::new(1), ..LockSpec::new(Kind::RwLock) });
+    let [upgrader, old, joins, high] = [1, 0, 9, 9].map(|base| world.worker(base));
+    world.has(upgrader, lock, U);
+    let old = world.wait_as(old, lock, X);
+    world.has(joins, lock, S);
+    let high = world.wait_as(high, lock, X);
+    let upgrade = world.waits_to_upgrade(upgrader, lock);
+    assert_eq!(world.graph.queue(lock), [upgrade, old, high]);
+    world.release(joins, lock);
+    assert_eq!(world.effects.granted, [upgrade]);
+}
+
+#[test]
+fn it_counts_as_no_grant_to_another() {
     let mut world = World::default();
     let lock = world.graph.add_lock(LockSpec { bypass: NonZeroU32::new(1), ..LockSpec::new(Kind::RwLock) });
     let [upgrader, reader, old, high] = [1, 1, 0, 9].map(|base| world.worker(base));
@@ -364,6 +379,55 @@ fn an_explicit_one_that_asks_for_more_is_refused_and_a_bare_one_suspected() {
         world.wait_as(bare, lock, wanted);
         assert_eq!(world.effects.suspected.len(), 1);
     }
+}
+
+#[test]
+fn who_becomes_more_urgent_than_who_would_be_upgradable_reads() {
+    let mut world = World::default();
+    let lock = world.rwlock();
+    let [first, next, reader] = [1, 9, 5].map(|base| world.worker(base));
+    world.has(first, lock, U);
+    world.wait_as(next, lock, U);
+    // The order of the queue is strict: it is behind, though it could read.
+    let wait = world.wait_as(reader, lock, S);
+    world.graph.set_base(reader, 10, &mut world.effects);
+    assert_eq!(world.effects.granted, [wait]);
+}
+
+/// Nobody new waits: a cycle that stood has become one that can be resolved.
+#[test]
+fn who_is_kept_out_only_by_its_place_after_a_downgrade_is_let_in() {
+    for to in [U, S] {
+        let mut world = World::default();
+        let (lock, mutex) = (world.rwlock(), world.lock(Kind::Mutex));
+        let (holder, [writer, reader]) = (world.bare(1), [1, 1].map(|base| world.worker(base)));
+        world.has(holder, lock, X);
+        world.hold(reader, mutex);
+        world.wait_as(writer, lock, X);
+        let reading = world.wait_as(reader, lock, S);
+        world.wait(holder, mutex);
+        assert_eq!(world.effects.suspected.len(), 1);
+        assert!(world.downgrade(holder, lock, to));
+        assert_eq!((world.effects.granted.as_slice(), world.graph.suspected(1).len()), (&[reading][..], 0));
+    }
+}
+
+#[test]
+fn a_granted_upgrade_can_make_a_cycle_certain() {
+    let mut world = World::default();
+    let (lock, mutex) = (world.rwlock(), world.lock(Kind::Mutex));
+    let [upgrader, reader, other] = [1, 1, 1].map(|base| world.worker(base));
+    world.has(upgrader, lock, U);
+    world.has(reader, lock, S);
+    world.hold(other, mutex);
+    let upgrade = world.waits_to_upgrade(upgrader, lock);
+    world.wait_as(other, lock, U);
+    // It waits for two things, so the other may be served before.
+    let on_mutex = world.wait(upgrader, mutex);
+    assert_eq!(world.effects.suspected.len(), 1);
+    world.release(reader, lock);
+    assert_eq!(world.effects.granted, [upgrade]);
+    assert_eq!(world.effects.ended.iter().map(|ended| ended.0).collect::<Vec<_>>(), [on_mutex]);
 }
 
 /// Case P27, with an upgrade in the writer's place.

@@ -186,7 +186,7 @@ impl Pair {
             _ => Kind::Semaphore,
         };
         let order = self.random.pick(&[Order::Priority, Order::Priority, Order::Deadline, Order::Fifo]);
-        let bypass = if self.random.chance(25) { NonZeroU32::new(u32::try_from(self.random.within(1, 4)).unwrap()) } else { None };
+        let bypass = if self.random.chance(40) { NonZeroU32::new(u32::try_from(self.random.within(1, 4)).unwrap()) } else { None };
         let owned = LockSpec::new(kind).owned && !self.random.chance(8);
         let (permits, tracked) = (self.random.within(0, 4), self.random.chance(60));
         self.new_lock(LockSpec { kind, order, bypass, owned, permits, tracked });
