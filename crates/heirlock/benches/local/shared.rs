@@ -79,7 +79,7 @@ impl<G> Guarded for Result<G, heirlock::Error> {
     }
 }
 
-impl<'a, T> Guarded for tokio::sync::RwLockReadGuard<'a, T> {
+impl<T> Guarded for tokio::sync::RwLockReadGuard<'_, T> {
     type Guard = Self;
 
     fn open(self) -> Self {
@@ -87,7 +87,7 @@ impl<'a, T> Guarded for tokio::sync::RwLockReadGuard<'a, T> {
     }
 }
 
-impl<'a, T> Guarded for tokio::sync::RwLockWriteGuard<'a, T> {
+impl<T> Guarded for tokio::sync::RwLockWriteGuard<'_, T> {
     type Guard = Self;
 
     fn open(self) -> Self {
