@@ -107,8 +107,8 @@ fn run(name: &'static str, deadlines: usize) {
     everywhere(move || async move {
         for tracked in [false, true] {
             for prompt in [false, true] {
-                for mutex in [StandIn::Mutex, StandIn::RLock, StandIn::RwLock] {
-                    if mutex == StandIn::RLock && WAITS_FOR_ITSELF.contains(&name) {
+                for mutex in [StandIn::Itself, StandIn::Reentrant, StandIn::Written] {
+                    if mutex == StandIn::Reentrant && WAITS_FOR_ITSELF.contains(&name) {
                         continue;
                     }
                     let manner = Manner { tracked, prompt, mutex };
