@@ -76,6 +76,11 @@ impl Held {
         !self.unwinding && std::thread::panicking()
     }
 
+    /// Of a guard that nobody was given: a panic that takes it along has not touched the value.
+    pub(super) fn untouched(self) -> Held {
+        Held { unwinding: true, ..self }
+    }
+
     /// Of two guards in one.
     pub(super) fn merge(&mut self, other: Held) {
         // Both are of one hold, whose number fits.
@@ -420,9 +425,6 @@ fn timed_out(raw: &Raw) -> Error {
         LockKind::Semaphore => ("the semaphore had too few free permits all the time", "had too few free permits all the time"),
         _ => ("the lock was not free in time", "was not free in time"),
     };
-    match raw.is_called() {
-        // Where many waits time out, text that is made anew each time would be most of what they cost.
-        false => Error::new(Kind::Timeout, nameless),
-        true => Error::new(Kind::Timeout, format!("{} {late}", raw.label())),
-    }
+    // Where many waits time out, text that is made anew each time would be most of what they cost.
+    if raw.is_called() { Error::new(Kind::Timeout, format!("{} {late}", raw.label())) } else { Error::new(Kind::Timeout, nameless) }
 }

@@ -96,14 +96,14 @@ impl Shared {
     #[inline]
     pub(super) fn take_place(&self, entry: u64, owner: u64) -> Option<(u64, &Place)> {
         // In a model all begin at the same: numbers are new each time that it is run.
-        let first = if MODELLED { 0 } else { owner };
-        for number in first..first + PLACES as u64 {
-            let number = number % PLACES as u64;
-            let place = &self.places[number as usize];
+        let first = if MODELLED { 0 } else { usize::try_from(owner % PLACES as u64).unwrap_or(0) };
+        for step in 0..PLACES {
+            let at = (first + step) % PLACES;
+            let place = &self.places[at];
             if place.reader.load(Ordering::Relaxed) == 0
                 && place.reader.compare_exchange(0, entry, Ordering::SeqCst, Ordering::Relaxed).is_ok()
             {
-                return Some((number + 1, place));
+                return Some((at as u64 + 1, place));
             }
         }
         None
