@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod common {
+    pub(crate) mod keyed_lock;
     pub(crate) mod polls;
 }
 
@@ -51,6 +52,14 @@ mod rlock {
     use heirlock::local::{OwnedRLockGuard, RLock as Lock};
 
     type Owned = OwnedRLockGuard<()>;
+
+    include!("common/lock_bad_input.rs");
+}
+
+/// One key of many.
+mod keyed {
+    use super::*;
+    use common::keyed_lock::{Lock, Owned};
 
     include!("common/lock_bad_input.rs");
 }

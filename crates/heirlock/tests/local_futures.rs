@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common {
+    pub(crate) mod keyed_lock;
     pub(crate) mod local;
     pub(crate) mod polls;
     pub(crate) mod random;
@@ -36,6 +37,17 @@ mod rlock {
     use heirlock::local::RLock as Lock;
 
     const REENTERS: bool = true;
+
+    include!("common/lock_cases.rs");
+    include!("common/lock_storm.rs");
+}
+
+/// One key of many.
+mod keyed {
+    use super::*;
+    use common::keyed_lock::Lock;
+
+    const REENTERS: bool = false;
 
     include!("common/lock_cases.rs");
     include!("common/lock_storm.rs");

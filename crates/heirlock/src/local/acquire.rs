@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use super::all::Member;
 use super::graph::Mode;
 use super::raw::{Site, Want, Word};
 use super::wait::{Held, Wait};
@@ -101,7 +102,7 @@ macro_rules! setup {
         /// ```
         #[doc = concat!("use heirlock::local::{", stringify!($lock), ", Order};")]
         #[doc = concat!("static LINE: ", stringify!($lock), "<()> = ", stringify!($lock), "::named(\"line\", ()).order(Order::Fifo);")]
-        /// assert!(LINE.try_lock().is_ok());
+        /// assert_eq!(pollster::block_on(LINE.with(async |()| "in turn")).unwrap(), "in turn");
         /// ```
         #[must_use]
         pub const fn order(mut self, order: Order) -> $lock<T> {
@@ -149,15 +150,10 @@ macro_rules! questions {
         /// ```
         #[doc = concat!("use heirlock::local::", stringify!($lock), ";")]
         #[doc = concat!("static STATE: ", stringify!($lock), "<u8> = ", stringify!($lock), "::named(\"state\", 1).poisoning();")]
-        /// std::thread::spawn(|| {
-        ///     let _guard = STATE.lock_blocking().unwrap();
-        ///     panic!("half way through");
-        /// }).join().unwrap_err();
-        /// assert!(STATE.lock_blocking().unwrap_err().is_poisoned());
-        /// let guard = STATE.lock().even_poisoned().blocking().unwrap();
+        /// std::thread::spawn(|| pollster::block_on(STATE.with(async |_| panic!("half way through")))).join().unwrap_err();
+        /// assert!(pollster::block_on(STATE.with(async |_| ())).unwrap_err().is_poisoned());
         /// STATE.clear_poison();
-        /// drop(guard);
-        /// assert_eq!(*STATE.lock_blocking().unwrap(), 1);
+        /// assert!(pollster::block_on(STATE.with(async |state| *state == 1)).unwrap());
         /// ```
         pub fn clear_poison(&self) {
             self.$raw$(.$more)*.poison.clear();
@@ -187,7 +183,12 @@ pub struct Acquire<'a, L: Lockable<M> + ?Sized, M: Way = Exclusive> {
 impl<'a, M: Way, L: Lockable<M> + ?Sized> Acquire<'a, L, M> {
     #[inline]
     pub(super) fn new(lock: &'a L, site: Site) -> Acquire<'a, L, M> {
-        Acquire { lock, wait: Wait::of(Want::mode(M::MODE), site), way: PhantomData }
+        Acquire::of(lock, Want::mode(M::MODE), site)
+    }
+
+    #[inline]
+    pub(super) fn of(lock: &'a L, want: Want, site: Site) -> Acquire<'a, L, M> {
+        Acquire { lock, wait: Wait::of(want, site), way: PhantomData }
     }
 
     options!();
@@ -208,6 +209,20 @@ impl<'a, M: Way, L: Lockable<M> + ?Sized> Future for Acquire<'a, L, M> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let lock = self.lock;
         self.wait.poll(lock.word(), cx).map_ok(|held| lock.guard(held))
+    }
+}
+
+impl<'a, M: Way, L: Lockable<M> + ?Sized> Member for Acquire<'a, L, M> {
+    type Guard = L::Guard<'a>;
+
+    type Word = L::Word;
+
+    fn parts(&mut self) -> (&L::Word, &mut Wait) {
+        (self.lock.word(), &mut self.wait)
+    }
+
+    fn guard(&mut self, held: Held) -> L::Guard<'a> {
+        self.lock.guard(held)
     }
 }
 

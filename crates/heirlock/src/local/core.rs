@@ -8,7 +8,7 @@ mod wakes;
 mod watch;
 mod words;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ use super::graph::heap::Heap;
 use super::graph::{Acquired, Effects, Graph, LockKey, Mode, Request, WaitKey, WorkerKey, WorkerSpec};
 use super::hash::IdMap;
 use super::identity::Owner;
+use super::name::Name;
 use super::slots::{Slots, slot};
 use crate::Worker;
 use crate::clock::{Clock, Moment};
@@ -35,12 +36,13 @@ pub struct Core {
     parties: Slots<WorkerKey, Owner>,
     by_number: IdMap<u64, WorkerKey>,
     /// The names of the locks that were ever contended.
-    locks: Slots<LockKey, Option<&'static str>>,
+    locks: Slots<LockKey, Name>,
     /// The futures that wait, or have yet to notice that they need not.
     waiters: Slots<WaitKey, Waiter>,
     /// Those whose wait has just ended, and whose slot another has taken before they are told: empty between events.
     replaced: IdMap<WaitKey, Waiter>,
-    /// What has become of waits that the graph knows no more, for their futures to be told. One that is leaked leaks this, too.
+    /// What has become of waits that the graph knows no more, for their futures to be told; of those that were dismissed, nothing. One that is leaked
+    /// leaks this, too.
     ended: IdMap<WaitKey, (WorkerKey, Fate)>,
     /// When which wait expires.
     deadlines: Heap<Moment>,
@@ -50,7 +52,7 @@ pub struct Core {
     ring: bool,
     watch: Watch,
     /// Grants that nobody has taken for too long, by lock: whoever comes next may take them over.
-    stalled: IdMap<LockKey, WaitKey>,
+    stalled: BTreeSet<(LockKey, WaitKey)>,
     stall_time: Duration,
     /// Workers that may have nothing left in the graph; and such of which some are kept a while.
     leaving: Vec<WorkerKey>,
@@ -111,7 +113,7 @@ impl Core {
             timed: false,
             ring: false,
             watch: Watch::Off,
-            stalled: IdMap::default(),
+            stalled: BTreeSet::new(),
             stall_time,
             leaving: Vec::new(),
             lingering: Vec::new(),
@@ -201,18 +203,18 @@ impl Core {
         }
     }
 
-    pub(super) fn name_lock(&mut self, lock: LockKey, name: Option<&'static str>) {
+    pub(super) fn name_lock(&mut self, lock: LockKey, name: Name) {
         self.locks.insert(lock, name);
     }
 
     pub(super) fn forget_lock(&mut self, lock: LockKey) {
         self.leaving.extend(self.graph.holding(lock).map(|hold| hold.worker));
         self.graph.remove_lock(lock, &mut self.effects);
-        let name = self.locks.remove(&lock).flatten();
+        let name = self.locks.remove(&lock).and_then(|name| name.class);
         if let Some(tracking) = &mut self.tracking {
             tracking.forget(lock, name);
         }
-        self.stalled.remove(&lock);
+        self.stalled.retain(|(other, _)| *other != lock);
     }
 
     /// To be called before a hold ends: if the next in line may have expired, the graph must know the time. Nobody else pays for a clock.
@@ -261,13 +263,11 @@ impl Core {
     /// A grant belongs to the worker: if another of its futures was granted the lock and has not been polled since, this one has it.
     pub(super) fn look(&mut self, wait: WaitKey, lock: LockKey, waker: &mut Option<Waker>) -> Fate {
         let Some(waiter) = self.waiters.get_mut(&wait) else {
-            let Some((_, fate)) = self.ended.remove(&wait) else {
-                unreachable!("a wait is forgotten only when its fate was told or its lock has gone")
-            };
-            return fate;
+            // A wait is forgotten when its fate was told, when its lock has gone, or when it was dismissed, of which nothing is kept.
+            return self.ended.remove(&wait).map_or(Fate::Dismissed, |(_, fate)| fate);
         };
         if waiter.granted {
-            self.stalled.remove(&lock);
+            self.stalled.remove(&(lock, wait));
             self.graph.take(wait, &mut self.effects);
         } else {
             // As deep as this one asked to be.
@@ -317,7 +317,7 @@ impl Core {
         self.undue(wait);
         self.waiters.remove(&wait);
         if !self.stalled.is_empty() {
-            self.stalled.remove(&lock);
+            self.stalled.remove(&(lock, wait));
         }
         self.graph.take(wait, &mut self.effects);
     }
@@ -417,7 +417,10 @@ impl Core {
         let Some(waiter) = self.waiters.remove(&wait).or_else(|| self.replaced.remove(&wait)) else { return };
         wakes.push(waiter.waker);
         self.leaves(waiter.worker);
-        self.ended.insert(wait, (waiter.worker, fate));
+        // Many may be dismissed at once.
+        if !matches!(fate, Fate::Dismissed) {
+            self.ended.insert(wait, (waiter.worker, fate));
+        }
     }
 
     fn tell_granted(&mut self, wait: WaitKey, wakes: &mut Wakes) {

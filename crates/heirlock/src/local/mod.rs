@@ -3,11 +3,14 @@
 //! - [`Mutex`]: one holder at a time. Acquiring is a future with a priority, a deadline and a timeout.
 //! - [`RLock`]: the same, and its holder may enter again.
 //! - [`RwLock`]: many readers, or one writer.
+//! - [`Semaphore`]: as many at once as there are permits.
 //! - [`Condvar`]: waits, with a guard of either given up, until somebody notifies it.
 //! - [`OnceCell`]: a value that is made once, by the first who needs it, while the others wait.
 //! - [`Event`]: waits until it is set, as long as it is not.
 //! - [`Promise`]: one result that many await. Whoever is to give it is boosted by them.
 //! - [`Barrier`]: so many wait until all of them have come.
+//! - [`KeyedLock`]: a lock for each key, kept only while somebody holds it or waits for it.
+//! - [`lock_all`]: several of these at once, in whatever order they are named.
 //! - [`Domain`]: the locks that are looked at together for inheritance and deadlocks; there is a global one. It has the policy, the clock, the
 //!   [snapshot](Domain::snapshot), warnings of long holds, and the check of the order in which locks are taken.
 //!
@@ -16,6 +19,7 @@
 //! of the repository says how inheritance works, who the worker is, and what differs from other locks.
 
 mod acquire;
+mod all;
 mod awaiting;
 mod barrier;
 mod condvar;
@@ -27,7 +31,9 @@ pub mod graph;
 mod guard;
 mod hash;
 mod identity;
+mod keyed;
 mod mutex;
+mod name;
 #[doc(hidden)]
 pub mod nesting;
 mod once;
@@ -37,12 +43,14 @@ mod promise;
 mod raw;
 mod rlock;
 mod rwlock;
+mod semaphore;
 mod slots;
 pub(crate) mod sync;
 mod timer;
 mod wait;
 
 pub use acquire::{Acquire, Exclusive, Lockable, Way};
+pub use all::{Acquires, LockAll, lock_all};
 pub use awaiting::{Await, Awaitable};
 pub use barrier::{Arrival, Barrier};
 pub use condvar::{Condvar, TimedWaiting, Waiting, Wakeup};
@@ -51,6 +59,7 @@ pub(crate) use domain::{effective_priority, rebase};
 pub use event::Event;
 pub use graph::{DeadlockPolicy, Order};
 pub use guard::{Part, Waitable, Whole};
+pub use keyed::{AcquireKeyed, AcquireKeyedOwned, KeyedGuard, KeyedLock, OwnedKeyedGuard};
 pub use mutex::{MappedMutexGuard, Mutex, MutexGuard};
 pub use once::{Initialise, OnceCell};
 pub use owned::{AcquireOwned, OwnedMutexGuard, OwnedRLockGuard};
@@ -60,3 +69,4 @@ pub use rwlock::{
     MappedRwLockReadGuard, MappedRwLockWriteGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, Read, RwLock, RwLockReadGuard,
     RwLockWriteGuard,
 };
+pub use semaphore::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};

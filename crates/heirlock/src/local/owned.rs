@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::acquire::{Exclusive, Lockable, Way, options};
+use super::all::Member;
 use super::mutex::Mutex;
 use super::raw::{Site, Want, Word};
 use super::rlock::RLock;
@@ -25,7 +26,11 @@ pub struct AcquireOwned<L: Lockable<M> + ?Sized, M: Way = Exclusive> {
 
 impl<M: Way, L: Lockable<M> + ?Sized> AcquireOwned<L, M> {
     pub(super) fn new(lock: Arc<L>, site: Site) -> AcquireOwned<L, M> {
-        AcquireOwned { lock, wait: Wait::of(Want::mode(M::MODE), site), way: PhantomData }
+        AcquireOwned::of(lock, Want::mode(M::MODE), site)
+    }
+
+    pub(super) fn of(lock: Arc<L>, want: Want, site: Site) -> AcquireOwned<L, M> {
+        AcquireOwned { lock, wait: Wait::of(want, site), way: PhantomData }
     }
 
     options!();
@@ -45,6 +50,20 @@ impl<M: Way, L: Lockable<M> + ?Sized> Future for AcquireOwned<L, M> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let AcquireOwned { lock, wait, .. } = &mut *self;
         wait.poll(lock.word(), cx).map_ok(|held| Arc::clone(lock).owned_guard(held))
+    }
+}
+
+impl<M: Way, L: Lockable<M> + ?Sized> Member for AcquireOwned<L, M> {
+    type Guard = L::OwnedGuard;
+
+    type Word = L::Word;
+
+    fn parts(&mut self) -> (&L::Word, &mut Wait) {
+        (self.lock.word(), &mut self.wait)
+    }
+
+    fn guard(&mut self, held: Held) -> L::OwnedGuard {
+        Arc::clone(&self.lock).owned_guard(held)
     }
 }
 

@@ -2,6 +2,8 @@
 
 mod awaited;
 mod event;
+mod many;
+mod permits;
 mod shared;
 mod whole;
 mod word;
@@ -10,12 +12,15 @@ use std::num::NonZeroU32;
 use std::panic::Location;
 use std::ptr;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
+pub(super) use self::permits::Permits;
 pub(super) use self::shared::Shared;
 pub(super) use self::word::{Ask, Entered, Want, Word};
 use super::domain::Domain;
 use super::graph::{Acquired, Kind, LockKey, Mode, NEVER, Order, Origin, Request};
 use super::identity::{ANONYMOUS, BITS, Owner};
+use super::name::Name;
 use super::poison::Poison;
 use super::sync::{AtomicBool, AtomicPtr, AtomicU64, const_fn};
 use super::wait::{Held, overflow};
@@ -53,6 +58,8 @@ pub struct Raw {
     offered: AtomicBool,
     setup: Setup,
     name: Option<&'static str>,
+    /// Of one of many with the same name: which it is, once somebody has said so.
+    place: Option<Box<OnceLock<Arc<str>>>>,
     domain: Option<Domain>,
     pub(super) poison: Poison,
 }
@@ -64,6 +71,8 @@ struct Setup {
     /// The domain's, if there is none.
     order: Option<Order>,
     bypass: Option<NonZeroU32>,
+    /// Of a semaphore that is tracked: how many permits it is made with.
+    permits: Option<u32>,
 }
 
 const FREE: u64 = 0;
@@ -93,8 +102,9 @@ impl Raw {
                 key: AtomicU64::new(0),
                 site: AtomicPtr::new(ptr::null_mut()),
                 offered: AtomicBool::new(false),
-                setup: Setup { kind, order: None, bypass: None },
+                setup: Setup { kind, order: None, bypass: None, permits: None },
                 name,
+                place: None,
                 domain: None,
                 poison: Poison::off(),
             }
@@ -141,7 +151,36 @@ impl Raw {
     /// For a sentence.
     pub(super) fn label(&self) -> String {
         let noun = self.setup.kind.noun();
-        self.name.map_or_else(|| format!("the {noun}"), |name| format!("{noun} {name:?}"))
+        self.full_name().text().map_or_else(|| format!("the {noun}"), |name| format!("{noun} {name:?}"))
+    }
+
+    /// Whether that names it, and not only what it is.
+    pub(super) fn is_named(&self) -> bool {
+        self.full_name().text().is_some()
+    }
+
+    /// The same for who did not get it.
+    pub(super) fn taken_label(&self) -> String {
+        let why = if self.is_semaphore() { "has too few free permits" } else { "is held" };
+        format!("{} {why}", self.label())
+    }
+
+    pub(super) fn is_semaphore(&self) -> bool {
+        self.setup.kind == Kind::Semaphore
+    }
+
+    /// Whether a lock that is waited for within holds of others comes after these: what waits for each other in a circle.
+    fn nests(&self) -> bool {
+        !self.is_condition() && !self.is_semaphore()
+    }
+
+    /// Whether nobody is known to hold what was granted.
+    fn is_unheld(&self) -> bool {
+        self.is_condition() || self.is_semaphore() && self.setup.permits.is_none()
+    }
+
+    fn full_name(&self) -> Name {
+        Name { class: self.name, place: self.place.as_ref().and_then(|place| place.get()).cloned() }
     }
 
     pub(super) fn is_reentrant(&self) -> bool {
@@ -299,7 +338,7 @@ impl Raw {
     }
 
     /// The graph forgets the lock.
-    fn purge(&mut self) {
+    fn purge(&self) {
         let number = self.key.load(Ordering::Relaxed);
         if number != 0 {
             self.key.store(0, Ordering::Relaxed);

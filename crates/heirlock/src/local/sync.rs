@@ -8,6 +8,9 @@
 
 pub(crate) use exchanged::*;
 
+/// Into how many parts a map is split that all threads use: a power of two. In a model they are to meet.
+pub(crate) const SHARDS: usize = if HAS_TIMER { 32 } else { 1 };
+
 /// The checkers run one thread at a time and know no thread but theirs, so there is no timer: a model calls `Domain::expire` itself.
 pub(crate) const HAS_TIMER: bool = !MODELLED;
 
@@ -33,13 +36,13 @@ mod exchanged {
     }
     pub(crate) use const_fn;
 
-    /// So many of what a `const_fn!` makes.
-    macro_rules! array_of {
-        ($value:expr; $count:expr) => {
-            [const { $value }; $count]
+    /// An array of so many new ones.
+    macro_rules! each {
+        ($new:expr; $count:expr) => {
+            [const { $new }; $count]
         };
     }
-    pub(crate) use array_of;
+    pub(crate) use each;
 }
 
 #[cfg(heirlock_loom)]
@@ -63,12 +66,12 @@ mod exchanged {
     }
     pub(crate) use const_fn;
 
-    macro_rules! array_of {
-        ($value:expr; $count:expr) => {
-            std::array::from_fn(|_| $value)
+    macro_rules! each {
+        ($new:expr; $count:expr) => {
+            std::array::from_fn::<_, { $count }, _>(|_| $new)
         };
     }
-    pub(crate) use array_of;
+    pub(crate) use each;
 
     /// loom's own does not know the `const` initialiser.
     macro_rules! own {
@@ -99,10 +102,10 @@ mod exchanged {
     }
     pub(crate) use const_fn;
 
-    macro_rules! array_of {
-        ($value:expr; $count:expr) => {
-            [const { $value }; $count]
+    macro_rules! each {
+        ($new:expr; $count:expr) => {
+            [const { $new }; $count]
         };
     }
-    pub(crate) use array_of;
+    pub(crate) use each;
 }

@@ -19,11 +19,13 @@ pub(super) struct Options {
     pub(super) timeout: Option<Duration>,
     pub(super) deadline: Option<Instant>,
     pub(super) even_poisoned: bool,
+    /// The check of orders knows of it.
+    pub(super) declared: bool,
 }
 
 impl Options {
     pub(super) fn of(want: Want) -> Options {
-        Options { want, priority: None, timeout: None, deadline: None, even_poisoned: false }
+        Options { want, priority: None, timeout: None, deadline: None, even_poisoned: false, declared: false }
     }
 }
 
@@ -84,7 +86,7 @@ impl Held {
 
 /// One acquire of one lock. Whoever owns it passes the lock each time, always the same.
 #[derive(Debug)]
-pub(super) struct Wait {
+pub struct Wait {
     pub(super) options: Options,
     site: Site,
     /// Whether the thread waits, and not who is polled on it.
@@ -129,6 +131,21 @@ impl Wait {
         Wait { options, site, blocking: false, state: State::Bound(bound) }
     }
 
+    /// It is this owner's, whoever polls it first.
+    pub(super) fn bind(&mut self, raw: &Raw, owner: u64) {
+        self.state = State::Bound(Bound::by(Owner::from_number(owner), raw, self.options));
+    }
+
+    /// It is one of several that one call acquires in an order of its own: the check of orders learns now what its caller holds, and not later what
+    /// that call has already.
+    pub(super) fn declare(&mut self, raw: &Raw, blocking: bool) {
+        self.options.declared = true;
+        if raw.domain().tracks() {
+            let owner = if blocking { Owner::of_call() } else { Owner::of_poll() };
+            raw.domain().event(|core| raw.declare(core, &owner, self.site));
+        }
+    }
+
     #[inline]
     pub(super) fn poll(&mut self, lock: &impl Word, cx: &mut Context<'_>) -> Poll<Result<Held>> {
         if matches!(self.state, State::Unpolled) {
@@ -141,9 +158,10 @@ impl Wait {
         self.poll_contended(lock, cx)
     }
 
+    /// The same where nothing is had without the graph.
     #[cold]
     #[inline(never)]
-    fn poll_contended(&mut self, lock: &impl Word, cx: &mut Context<'_>) -> Poll<Result<Held>> {
+    pub(super) fn poll_contended(&mut self, lock: &impl Word, cx: &mut Context<'_>) -> Poll<Result<Held>> {
         let raw = lock.raw();
         match std::mem::replace(&mut self.state, State::Done) {
             State::Unpolled => {
@@ -187,6 +205,7 @@ impl Wait {
             expires: (bound.expires != Moment::END).then_some(bound.expires),
             over: bound.over,
             arrival,
+            declared: self.options.declared,
             site: self.site,
             at: raw.domain().about_now().as_nanos(),
         };
@@ -199,6 +218,7 @@ impl Wait {
             Entered::Deadlock(cycle) => Poll::Ready(Err(Error::new(Kind::Deadlock, cycle))),
             Entered::NeedsWorker => Poll::Ready(Err(needs_worker(raw))),
             Entered::Overflow => Poll::Ready(Err(overflow(raw.label()))),
+            Entered::Refused(error) => Poll::Ready(Err(error)),
             Entered::Queued(wait) => {
                 self.state = State::Queued(wait, bound);
                 Poll::Pending
@@ -276,9 +296,9 @@ impl Wait {
             return Err(Error::new(
                 Kind::WouldBlock,
                 format!(
-                    "{} is held, and waiting for it here would block a thread of the async runtime: await lock() instead, or in spawn_blocking \
+                    "{}, and waiting for it here would block a thread of the async runtime: await lock() instead, or in spawn_blocking \
                      call Handle::current().block_on(lock())",
-                    lock.raw().label()
+                    lock.raw().taken_label()
                 ),
             ));
         }
@@ -367,7 +387,8 @@ fn attempt_contended(lock: &impl Word, want: Want, site: Site, owner: &Owner, ev
         Entered::Held(word) => held(lock, word, want, even_poisoned),
         Entered::NeedsWorker => Err(needs_worker(raw)),
         Entered::Overflow => Err(overflow(raw.label())),
-        _ => Err(Error::new(Kind::WouldBlock, format!("{} is held", raw.label()))),
+        Entered::Refused(error) => Err(error),
+        _ => Err(Error::new(Kind::WouldBlock, raw.taken_label())),
     }
 }
 
@@ -388,7 +409,7 @@ pub(super) fn overflow(label: impl std::fmt::Display) -> Error {
 
 /// Only what is a lock under its type but no lock is waited for in vain; it looks there first.
 fn dismissed(raw: &Raw) -> Error {
-    Error::new(Kind::Closed, format!("{} need not be waited for any more", raw.label()))
+    Error::new(Kind::Closed, format!("{} is closed", raw.label()))
 }
 
 fn timed_out(raw: &Raw) -> Error {
@@ -397,11 +418,9 @@ fn timed_out(raw: &Raw) -> Error {
         LockKind::Event => ("the event was not set in time", "was not set in time"),
         LockKind::Promise => ("the promise was not set in time", "was not set in time"),
         LockKind::Barrier => ("the barrier was not complete in time", "was not complete in time"),
+        LockKind::Semaphore => ("the semaphore had too few free permits all the time", "had too few free permits all the time"),
         _ => ("the lock was not free in time", "was not free in time"),
     };
-    match raw.name() {
-        // Where many waits time out, text that is made anew each time would be most of what they cost.
-        None => Error::new(Kind::Timeout, nameless),
-        Some(_) => Error::new(Kind::Timeout, format!("{} {late}", raw.label())),
-    }
+    // Where many waits time out, text that is made anew each time would be most of what they cost.
+    if raw.is_named() { Error::new(Kind::Timeout, format!("{} {late}", raw.label())) } else { Error::new(Kind::Timeout, nameless) }
 }

@@ -35,8 +35,8 @@ impl Pair {
         let (expected, expected_did) = self.naive.event(&did, held, expect);
         assert_eq!((&reply, &did), (&expected, &expected_did), "the graph's answer is left, the reference's right");
         for (wait, arrival) in &did.displaced {
-            let (worker, lock) = self.asked[wait];
-            self.displaced.push((worker, lock, *arrival));
+            let (worker, lock, upgrades) = self.asked[wait];
+            self.displaced.push((worker, lock, upgrades, *arrival));
         }
         let waits = self.naive.waits();
         let of_condition = |wait: &&Id| waits.get(wait).is_some_and(|wait| self.naive.is_condition(wait.1));
@@ -55,6 +55,11 @@ impl Pair {
             ("suspected", did.suspected.len()),
             ("changed", did.changed.len()),
             ("let in", self.naive.let_in),
+            ("let in to be upgradable", self.naive.let_in_upgradable),
+            ("let in when the upgradable went", self.naive.let_in_late),
+            ("upgrades granted", did.granted.iter().filter(|wait| self.asked[wait].2).count()),
+            ("upgrades refused", usize::from(what.starts_with("upgrade") && reply == Reply::Deadlock)),
+            ("downgraded", usize::from(what.starts_with("downgrade") && reply == Reply::Done(true))),
         ] {
             *self.tally.entry(name).or_default() += many;
         }

@@ -1,5 +1,7 @@
 //! A domain for operators: plain data copied under its mutex, and put into words after that.
 
+use std::borrow::Cow;
+
 use super::Core;
 use super::report::millis;
 use super::words::Link;
@@ -7,6 +9,7 @@ use crate::clock::{Moment, wall_micros};
 use crate::local::graph::{Holding, Kind, LockKey, LockSpec, Mode, NEVER, Origin, State, WaitView, WorkerKey};
 use crate::local::hash::IdMap;
 use crate::local::identity::{ANONYMOUS, Owner};
+use crate::local::name::Name;
 use crate::observe::{Edge, Holder, Lock, Party, Snapshot, Waiter, WorkerView};
 use crate::process::host;
 
@@ -34,7 +37,7 @@ pub(in crate::local) struct Picture {
 #[derive(Debug)]
 struct LockPicture {
     key: LockKey,
-    name: Option<&'static str>,
+    name: Name,
     spec: LockSpec,
     holders: Vec<Holding>,
     queue: Vec<WaitView>,
@@ -80,7 +83,7 @@ impl Core {
         holders.sort_unstable_by_key(|hold| (hold.origin.at, hold.worker));
         let queue: Vec<WaitView> = self.graph.queue(key).into_iter().filter_map(|wait| self.graph.wait(wait)).collect();
         let untaken = holders.iter().map(|hold| hold.worker).filter(|worker| self.graph.has_untaken(*worker, key)).collect();
-        let name = self.locks.get(&key).copied().flatten();
+        let name = self.name(key);
         (!holders.is_empty() || !queue.is_empty()).then_some(LockPicture { key, name, spec, holders, queue, untaken })
     }
 }
@@ -143,14 +146,14 @@ impl Picture {
 
 impl LockPicture {
     fn label(&self) -> String {
-        self.name.map_or_else(|| format!("#{}", self.key.get()), str::to_owned)
+        self.name.text().map_or_else(|| format!("#{}", self.key.get()), Cow::into_owned)
     }
 
     /// Who waits for whom, as the graph sees it: a worker with an untaken grant is about to be served, and does not wait for itself.
     fn edges<'a>(&'a self, views: &'a IdMap<WorkerKey, WorkerView>) -> impl Iterator<Item = Edge> + 'a {
         let queued = self.queue.iter().filter(|wait| wait.state == State::Queued);
         queued.flat_map(move |wait| {
-            let in_its_way = move |hold: &&Holding| hold.worker != wait.worker || !self.untaken.contains(&hold.worker);
+            let in_its_way = move |hold: &&Holding| hold.worker != wait.worker || !(wait.upgrades || self.untaken.contains(&hold.worker));
             let edge =
                 move |hold: &Holding| Edge { from: views[&wait.worker].clone(), to: views[&hold.worker].clone(), lock: Some(self.label()) };
             self.holders.iter().filter(in_its_way).map(edge)
@@ -165,6 +168,7 @@ fn base(owner: &Owner) -> i32 {
 fn word(mode: Mode) -> &'static str {
     match mode {
         Mode::Exclusive => "exclusive",
+        Mode::Upgradable => "upgradable",
         Mode::Shared => "shared",
     }
 }

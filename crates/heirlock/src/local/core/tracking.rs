@@ -77,7 +77,7 @@ impl Core {
         let mut held = self.graph.held(worker);
         held.retain(|hold| !self.graph.has_untaken(worker, hold.lock));
         held.sort_unstable_by_key(|hold| hold.lock);
-        let id = |lock: LockKey| LockId { number: lock.get(), name: self.locks.get(&lock).copied().flatten() };
+        let id = |lock: LockKey| LockId { number: lock.get(), name: self.locks.get(&lock).and_then(|name| name.class) };
         let held: Vec<(LockId, Site)> = held.iter().map(|hold| (id(hold.lock), hold.origin.site)).collect();
         let Some(owner) = self.parties.get(&worker) else { return };
         for inversion in nesting.wants(id(lock), site, &held, owner) {

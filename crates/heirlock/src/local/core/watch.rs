@@ -2,7 +2,7 @@
 
 use super::{Core, Wakes};
 use crate::clock::{Clock, Moment};
-use crate::local::graph::{Left, LockKey};
+use crate::local::graph::{Left, LockKey, WaitKey};
 
 /// The watch over grants that nobody takes, and over cycles that may be deadlocks. It is set by a grant and looks at least once each half
 /// `stall_time` while there are any, so that a hand-over reads no clock, and rings for the timer once in that time.
@@ -90,7 +90,7 @@ impl Core {
         }
         for wait in stalled {
             let Some(lock) = self.graph.wait(wait).map(|view| view.lock) else { continue };
-            self.stalled.insert(lock, wait);
+            self.stalled.insert((lock, wait));
             for behind in self.graph.queue(lock) {
                 wakes.push(self.waiters.get_mut(&behind).and_then(|waiter| waiter.waker.take()));
             }
@@ -99,17 +99,14 @@ impl Core {
         self.watch = next.map_or(Watch::Off, Watch::Next);
     }
 
-    /// Takes the lock's grant away from who has not taken it for too long. Whether that was so.
-    pub(in crate::local) fn take_over(&mut self, lock: LockKey) -> bool {
-        if self.stalled.is_empty() {
-            return false;
+    /// Takes the lock's grants away from those who have not taken them for too long.
+    pub(in crate::local) fn take_over(&mut self, lock: LockKey) {
+        while let Some((_, wait)) = self.stalled.range((lock, WaitKey::from_number(0))..).next().copied().filter(|(of, _)| *of == lock) {
+            // Where nobody waits (any more) it stays marked, for the next who will.
+            if self.graph.take_over(wait, &mut self.effects).is_none() {
+                return;
+            }
+            self.stalled.remove(&(lock, wait));
         }
-        let Some(wait) = self.stalled.get(&lock) else { return false };
-        // Where nobody waits yet it stays marked, for the first who will.
-        let taken = self.graph.take_over(*wait, &mut self.effects).is_some();
-        if taken {
-            self.stalled.remove(&lock);
-        }
-        taken
     }
 }

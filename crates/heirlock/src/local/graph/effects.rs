@@ -9,7 +9,7 @@ pub struct Request {
     pub worker: WorkerKey,
     /// What.
     pub lock: LockKey,
-    /// How.
+    /// How; an upgrade is exclusive.
     pub mode: Mode,
     /// Levels at once: more than 1 when a condition gives back what its waiter had. Of a semaphore, permits at once; none are had at once.
     pub depth: u32,

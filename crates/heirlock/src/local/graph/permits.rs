@@ -35,7 +35,7 @@ impl Graph {
 
     /// Whether the worker's levels could be counted if it got so many more, beside those that it waits for already.
     pub(super) fn countable(&self, worker: u32, lock: u32, more: u32) -> bool {
-        if !self.locks[lock].held {
+        if !self.locks[lock].is_held() {
             return true;
         }
         let held = self.find_hold(worker, lock).map_or(0, |hold| self.holds[hold].depth);

@@ -61,7 +61,7 @@ pub enum Kind {
     Mutex,
     /// One holder, who may enter again.
     RLock,
-    /// One writer or many readers; a reader may enter again.
+    /// One writer or many readers, one of whom may be upgradable; a reader may enter again.
     RwLock,
     /// As many at once as there are permits; see [`LockSpec::tracked`].
     Semaphore,
@@ -113,8 +113,32 @@ impl Kind {
 pub enum Mode {
     /// Beside nobody.
     Exclusive,
+    /// Beside readers of a [`Kind::RwLock`], but no other such: the one reader that may become a writer by
+    /// [`Graph::upgrade`](super::Graph::upgrade). Everywhere else it means exclusive, or as permits are held.
+    Upgradable,
     /// Beside other readers of a [`Kind::RwLock`], and how permits of a [`Kind::Semaphore`] are held; everywhere else it means exclusive.
     Shared,
+}
+
+impl Mode {
+    /// How a lock is held that is held in both ways.
+    pub(super) fn and(self, other: Mode) -> Mode {
+        match (self, other) {
+            (Mode::Exclusive, _) | (_, Mode::Exclusive) => Mode::Exclusive,
+            (Mode::Upgradable, _) | (_, Mode::Upgradable) => Mode::Upgradable,
+            (Mode::Shared, Mode::Shared) => Mode::Shared,
+        }
+    }
+
+    /// Whether it is another, and keeps out less.
+    pub(super) fn is_weaker(self, than: Mode) -> bool {
+        self != than && self.and(than) == than
+    }
+
+    /// Whether one worker may hold in this way beside others who hold in that.
+    pub(super) fn is_beside(self, other: Mode) -> bool {
+        matches!((self, other), (Mode::Shared, Mode::Shared | Mode::Upgradable) | (Mode::Upgradable, Mode::Shared))
+    }
 }
 
 /// What a new lock is.
@@ -265,6 +289,8 @@ pub(super) struct Wait {
     pub(super) worker: u32,
     pub(super) lock: u32,
     pub(super) mode: Mode,
+    /// Whether it is that of an upgradable holder, who has what it wants of its hold when nobody else is left.
+    pub(super) upgrades: bool,
     /// At which depth it will hold; how many permits it will take.
     pub(super) depth: u32,
     /// Stands in for the worker's base.
@@ -297,6 +323,7 @@ pub(super) const OF_LOCK: usize = 1;
 pub(super) struct Hold {
     pub(super) worker: u32,
     pub(super) lock: u32,
+    /// The strongest of its levels: of an upgradable hold one is that, and the others are a reader's.
     pub(super) mode: Mode,
     pub(super) depth: u32,
     pub(super) origin: Origin,
@@ -320,20 +347,30 @@ impl Linked<2> for Hold {
 pub(super) struct Lock {
     pub(super) spec: LockSpec,
     pub(super) holds: u32,
-    /// How its holders hold it.
+    /// How its holders hold it: as the strongest of them does.
     pub(super) mode: Mode,
     pub(super) queue: Queue,
     /// The waits that were granted and not taken.
     pub(super) untaken: u32,
-    /// Whether who is granted it holds it.
-    pub(super) held: bool,
-    /// Whether a grant is paid for, whoever holds: out of what is free.
-    pub(super) counted: bool,
+    terms: Terms,
     /// Permits; of a condition, notifications that are to go to the first of the queue. Those are not kept beyond an event, nor for an empty
     /// queue.
     pub(super) free: u64,
     /// Whether it is among the locks to be looked at for a grant.
     pub(super) stirred: bool,
+    /// Whether who was upgradable, or wrote, reads on or has left readers behind: who waits to be upgradable may be kept out by its place alone.
+    pub(super) loosened: bool,
+}
+
+/// What a grant comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Terms {
+    /// A hold.
+    Held,
+    /// A part of what is free: nobody holds it.
+    Counted,
+    /// A part of what is free, which is held.
+    Both,
 }
 
 impl Lock {
@@ -347,15 +384,29 @@ impl Lock {
             mode: if is_semaphore { Mode::Shared } else { Mode::Exclusive },
             queue,
             untaken: NIL,
-            held: !is_condition && (!is_semaphore || spec.tracked),
-            counted: is_condition || is_semaphore,
+            terms: match (is_condition || is_semaphore, spec.tracked) {
+                (false, _) => Terms::Held,
+                (true, true) if is_semaphore => Terms::Both,
+                (true, _) => Terms::Counted,
+            },
             free: if is_semaphore { spec.permits } else { 0 },
             stirred: false,
+            loosened: false,
         }
     }
 
     pub(super) fn is_condition(&self) -> bool {
         self.spec.kind.is_condition()
+    }
+
+    /// Whether who is granted it holds it.
+    pub(super) fn is_held(&self) -> bool {
+        self.terms != Terms::Counted
+    }
+
+    /// Whether a grant is paid for out of what is free.
+    pub(super) fn is_counted(&self) -> bool {
+        self.terms != Terms::Held
     }
 
     pub(super) fn is_semaphore(&self) -> bool {
@@ -364,12 +415,18 @@ impl Lock {
 
     /// Whether nobody could be granted it now, whoever is first of the queue.
     pub(super) fn closed(&self) -> bool {
-        if self.counted { self.free == 0 } else { self.holds != NIL && self.mode == Mode::Exclusive }
+        if self.is_counted() { self.free == 0 } else { self.holds != NIL && self.mode == Mode::Exclusive }
     }
 
     /// Whether this mode, or so many permits, could be granted now.
     pub(super) fn admits(&self, mode: Mode, depth: u32) -> bool {
-        if self.counted { self.price(depth) <= self.free } else { self.holds == NIL || (self.mode == Mode::Shared && mode == Mode::Shared) }
+        if self.is_counted() { self.price(depth) <= self.free } else { self.holds == NIL || mode.is_beside(self.mode) }
+    }
+
+    /// Whether nothing but a place in the queue keeps this mode out. Permits are given in the order of the queue, whoever could have some past the
+    /// first: that is no reason to bend it.
+    pub(super) fn keeps_out(&self, mode: Mode) -> bool {
+        !self.is_counted() && mode != Mode::Exclusive && self.admits(mode, 0)
     }
 
     /// What a grant takes off the free, and gives back.

@@ -31,6 +31,8 @@ pub struct WaitView {
     pub lock: LockKey,
     /// How it wants it.
     pub mode: Mode,
+    /// Whether it is that of an upgradable holder: its own hold is not in its way.
+    pub upgrades: bool,
     /// How many levels, or permits, at once.
     pub depth: u32,
     /// Queued or granted.
@@ -153,7 +155,7 @@ impl Graph {
         let Some(lock) = self.locks.slot(lock.0).map(|slot| &self.locks[slot]) else { return Vec::new() };
         let mut slots: Vec<u32> = lock.queue.slots(&self.waits).collect();
         let rank = |slot: u32| lock.spec.order.rank(self.waits[slot].urgency, self.waits[slot].arrival);
-        slots.sort_unstable_by_key(|&slot| (lock.queue.overdue() != Some(slot), rank(slot)));
+        slots.sort_unstable_by_key(|&slot| (!self.waits[slot].upgrades, lock.queue.overdue() != Some(slot), rank(slot)));
         slots.into_iter().map(|slot| WaitKey(self.waits.id(slot))).collect()
     }
 
@@ -175,6 +177,7 @@ impl Graph {
             worker: WorkerKey(self.workers.id(wait.worker)),
             lock: LockKey(self.locks.id(wait.lock)),
             mode: wait.mode,
+            upgrades: wait.upgrades,
             depth: wait.depth,
             state: wait.state,
             urgency: wait.urgency,
@@ -199,8 +202,19 @@ impl Graph {
     /// For tests: whether what the graph believes of itself between events is so.
     pub fn is_sound(&mut self) -> bool {
         let idle = self.due.is_empty() && self.fell.is_empty() && self.stirred.is_empty() && self.grantees.is_empty();
-        let idle = idle && self.locks.slots().all(|lock| !self.locks[lock].is_condition() || self.locks[lock].free == 0);
+        let idle = idle && self.locks.slots().all(|lock| self.is_plain(lock));
         idle && self.doubtful.is_empty() && self.touched.is_empty() && (self.cyclic || self.standing(Ways::Boosts, 1).is_empty())
+    }
+
+    /// Whether nothing is left to do for the lock, and its mode is that of its holders.
+    fn is_plain(&self, lock: u32) -> bool {
+        let entry = &self.locks[lock];
+        let (mut hold, mut mode) = (entry.holds, Mode::Shared);
+        while hold != NIL {
+            mode = mode.and(self.holds[hold].mode);
+            hold = self.holds[hold].link[OF_LOCK].next;
+        }
+        (entry.holds == NIL || entry.mode == mode) && !entry.loosened && !(entry.is_condition() && entry.free > 0)
     }
 
     /// How much there is.

@@ -67,11 +67,17 @@ impl Raw {
         if number != 0 {
             return LockKey::from_number(number);
         }
-        let Setup { kind, order, bypass } = self.setup;
+        let Setup { kind, order, bypass, permits } = self.setup;
         let domain = self.domain();
-        let spec = LockSpec { order: order.unwrap_or(domain.order()), bypass: bypass.or(domain.bypass()), ..LockSpec::new(kind) };
+        let spec = LockSpec {
+            order: order.unwrap_or(domain.order()),
+            bypass: bypass.or(domain.bypass()),
+            permits: permits.map_or(0, u64::from),
+            tracked: permits.is_some(),
+            ..LockSpec::new(kind)
+        };
         let key = core.graph.add_lock(spec);
-        core.name_lock(key, self.name);
+        core.name_lock(key, self.full_name());
         self.key.store(key.get(), Ordering::Relaxed);
         key
     }

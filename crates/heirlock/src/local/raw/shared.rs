@@ -11,7 +11,7 @@ use crate::local::core::Core;
 use crate::local::graph::{Kind, LockKey, Mode, NEVER, Origin, WorkerKey};
 use crate::local::identity::Owner;
 use crate::local::slots::slot;
-use crate::local::sync::{AtomicPtr, AtomicU64, MODELLED, array_of, const_fn, full_fence};
+use crate::local::sync::{AtomicPtr, AtomicU64, MODELLED, const_fn, each, full_fence};
 use crate::local::wait::Held;
 
 /// How many readers have places. Any more are in the graph.
@@ -64,7 +64,7 @@ impl Shared {
         pub(in crate::local) const fn new(name: Option<&'static str>) -> Shared {
             Shared {
                 raw: Raw::new(Kind::RwLock, name),
-                places: array_of![Place::free(); PLACES],
+                places: each![Place::free(); PLACES],
             }
         }
     }
@@ -294,6 +294,8 @@ impl Word for Shared {
         match want.mode {
             Mode::Shared => self.read(owner, site),
             Mode::Exclusive => self.write(owner, site),
+            // Known to the graph alone.
+            Mode::Upgradable => None,
         }
     }
 

@@ -3,6 +3,7 @@
 use std::task::Waker;
 
 use super::{Raw, Site};
+use crate::Error;
 use crate::clock::Moment;
 use crate::local::core::{Core, Fate};
 use crate::local::graph::{Acquired, LockKey, Mode, NEVER, Origin, Request, WaitKey, WorkerKey};
@@ -42,6 +43,8 @@ pub struct Ask<'a> {
     pub(in crate::local) over: bool,
     /// Of an earlier wait that lost its place.
     pub(in crate::local) arrival: Option<u64>,
+    /// The check of orders knows of it.
+    pub(in crate::local) declared: bool,
     pub(in crate::local) site: Site,
     /// When it begins to wait; `NEVER` if it will not.
     pub(in crate::local) at: u64,
@@ -57,6 +60,8 @@ pub enum Entered {
     /// It would enter again, but arms of one task cannot be told apart.
     NeedsWorker,
     Overflow,
+    /// For good.
+    Refused(Error),
 }
 
 /// The word of a lock: what is done without the graph, and how the two agree.
@@ -101,7 +106,7 @@ pub trait Word {
         };
         let key = raw.key(core);
         let worker = core.enlist(ask.owner);
-        if !ask.over && !raw.is_condition() {
+        if !ask.over && !ask.declared && raw.nests() {
             core.nests(worker, key, Some(ask.site));
         }
         let mut entered = queue(core, ask, waker, worker, key);
@@ -113,7 +118,7 @@ pub trait Word {
             *word = self.given(core, worker, ask.want, ask.site);
             core.began(worker, key);
         }
-        if !matches!(entered, Entered::Held(_) | Entered::Queued(..)) || raw.is_condition() {
+        if !matches!(entered, Entered::Held(_) | Entered::Queued(..)) || raw.is_unheld() {
             core.leaves(worker);
         }
         self.follow(core, key);
@@ -180,6 +185,6 @@ fn queue(core: &mut Core, ask: &Ask<'_>, waker: &mut Option<Waker>, worker: Work
 impl Ask<'_> {
     /// Of a call that does not wait.
     pub(in crate::local) fn attempt(owner: &Owner, want: Want, site: Site) -> Ask<'_> {
-        Ask { owner, want, priority: None, deadline: None, expires: None, over: true, arrival: None, site, at: NEVER }
+        Ask { owner, want, priority: None, deadline: None, expires: None, over: true, arrival: None, declared: false, site, at: NEVER }
     }
 }
