@@ -176,8 +176,8 @@ impl Raw {
         self.is_condition() || self.is_semaphore() && self.setup.permits.is_none()
     }
 
-    /// Whether it has any name.
-    pub(super) fn is_called(&self) -> bool {
+    /// Whether that names it, and not only what it is.
+    pub(super) fn is_named(&self) -> bool {
         self.name.is_some() || self.place.as_ref().is_some_and(|place| place.get().is_some())
     }
 

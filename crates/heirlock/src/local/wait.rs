@@ -163,9 +163,10 @@ impl Wait {
         self.poll_contended(lock, cx)
     }
 
+    /// The same where nothing is had without the graph.
     #[cold]
     #[inline(never)]
-    fn poll_contended(&mut self, lock: &impl Word, cx: &mut Context<'_>) -> Poll<Result<Held>> {
+    pub(super) fn poll_contended(&mut self, lock: &impl Word, cx: &mut Context<'_>) -> Poll<Result<Held>> {
         let raw = lock.raw();
         match std::mem::replace(&mut self.state, State::Done) {
             State::Unpolled => {
@@ -426,5 +427,5 @@ fn timed_out(raw: &Raw) -> Error {
         _ => ("the lock was not free in time", "was not free in time"),
     };
     // Where many waits time out, text that is made anew each time would be most of what they cost.
-    if raw.is_called() { Error::new(Kind::Timeout, format!("{} {late}", raw.label())) } else { Error::new(Kind::Timeout, nameless) }
+    if raw.is_named() { Error::new(Kind::Timeout, format!("{} {late}", raw.label())) } else { Error::new(Kind::Timeout, nameless) }
 }
