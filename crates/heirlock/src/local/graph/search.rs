@@ -233,7 +233,7 @@ impl Graph {
         if wait.mode == Mode::Upgradable && mode == Mode::Upgradable {
             return self.find_untaken_mode(worker, lock, mode).is_none();
         }
-        self.untaken_levels(worker, lock) < depth - u32::from(wait.upgrades)
+        self.untaken_levels(worker, lock) < depth.saturating_sub(u32::from(wait.upgrades))
     }
 
     /// The cycle, as others are told of it.
