@@ -5,9 +5,9 @@ use std::future::{IntoFuture, Ready};
 
 use heirlock::lease::{Acquire, Key, KeyView, Lease, Locks, Notice, Store, Ticket, Token};
 use heirlock::local::{
-    self, AcquireKeyed, AcquireKeyedOwned, AcquireOwned, Condvar, Domain, Initialise, KeyedGuard, KeyedLock, LockAll, MappedMutexGuard,
-    MappedRLockGuard, Mutex, MutexGuard, OnceCell, OwnedKeyedGuard, OwnedMutexGuard, OwnedRLockGuard, RLock, RLockGuard, TimedWaiting,
-    Waiting, lock_all,
+    self, AcquireKeyed, AcquireKeyedOwned, AcquireOwned, Arrival, Await, Barrier, Condvar, Domain, Event, Initialise, KeyedGuard,
+    KeyedLock, LockAll, MappedMutexGuard, MappedRLockGuard, Mutex, MutexGuard, OnceCell, OwnedKeyedGuard, OwnedMutexGuard, OwnedRLockGuard,
+    Producer, Promise, RLock, RLockGuard, TimedWaiting, Waiting, lock_all,
 };
 use heirlock::store::{Faulty, MemoryStore};
 use heirlock::{Error, LostReason, Run, WeakWorker, Worker};
@@ -91,6 +91,18 @@ fn futures_of_keys_and_several_locks() {
     }
     // Compiled, not run.
     let _ = of_keys;
+}
+
+/// A promise as its value; whoever is to give it may be anywhere.
+#[test]
+fn what_is_awaited() {
+    type Sent = std::cell::Cell<u8>;
+    send::<(Event, Barrier, Arrival, Promise<Sent>, Promise<u8>, Producer<'static, u8>)>();
+    sync::<(Event, Barrier, Arrival, Promise<u8>, Producer<'static, u8>)>();
+    unpin::<(Event, Barrier, Arrival, Promise<u8>, Producer<'static, u8>)>();
+    send::<(Await<'static, Event>, Await<'static, Barrier>, Await<'static, Promise<u8>>)>();
+    sync::<(Await<'static, Event>, Await<'static, Barrier>, Await<'static, Promise<u8>>)>();
+    unpin::<(Await<'static, Event>, Await<'static, Barrier>, Await<'static, Promise<u8>>)>();
 }
 
 /// Futures that wait with what they borrow can be spawned.

@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 
 use heirlock::Worker;
-use heirlock::local::{Domain, KeyedLock, Mutex, lock_all};
+use heirlock::local::{Barrier, Domain, Event, KeyedLock, Mutex, Promise, lock_all};
 
 struct Counting;
 
@@ -62,6 +62,51 @@ fn a_warm_wait_allocates_nothing() {
     }
     assert_eq!(COUNT.get() - before, 0);
     assert!(!lock.is_locked());
+}
+
+/// Neither does waiting for what is not acquired, nor its coming.
+#[test]
+fn a_warm_wait_for_what_comes_allocates_nothing() {
+    let domain = Domain::builder().stall_time(std::time::Duration::from_secs(3600)).build();
+    let (event, barrier) = (Event::named("event").in_domain(&domain), Barrier::named("barrier", 2).in_domain(&domain));
+    let mut promises: Vec<Promise<u8>> = (0..1100).map(|_| Promise::named("promise").in_domain(&domain)).collect();
+    let workers = [1, 2, 3].map(|base| Worker::new("w").priority(base));
+    let mut cx = Context::from_waker(Waker::noop());
+    // As long as somebody is in more of a hurry, the timer's thread is not told of anybody.
+    let never = Event::new().in_domain(&domain);
+    let mut hasty = pin!(never.wait().timeout(std::time::Duration::from_secs(3000)));
+    assert!(hasty.as_mut().poll(&mut cx).is_pending());
+    let mut round = || {
+        let promise = promises.pop().unwrap();
+        let producer = promise.producer(&workers[0]).unwrap();
+        // Two wait, one of them with a timeout; one is dropped, and one goes on. What wakes several at once makes a list of them.
+        macro_rules! waits {
+            ($source:expr, $come:expr) => {{
+                {
+                    let dropped = pin!(workers[2].run($source.wait()));
+                    assert!(dropped.poll(&mut cx).is_pending());
+                }
+                let mut first = pin!(workers[1].run($source.wait().timeout(std::time::Duration::from_secs(3600))));
+                assert!(first.as_mut().poll(&mut cx).is_pending());
+                $come;
+                assert!(first.poll(&mut cx).is_ready());
+            }};
+        }
+        waits!(event, assert_eq!(event.set(), 1));
+        assert!(event.clear());
+        waits!(barrier, assert!(pin!(barrier.wait()).poll(&mut cx).is_ready()));
+        waits!(promise, producer.set(1).unwrap());
+        assert_eq!(promise.into_inner(), Some(1));
+    };
+    for _ in 0..100 {
+        round();
+    }
+    let before = COUNT.get();
+    for _ in 0..1000 {
+        round();
+    }
+    assert_eq!(COUNT.get() - before, 0);
+    assert_eq!(domain.records()[5..], [1, 0]);
 }
 
 #[test]

@@ -35,6 +35,31 @@
 //! | F15 | futures, snapshot | futures | condvar_futures | once_futures |
 //! | F17 | mutex | rlock: with forks, as bare arms are refused | condvar_futures | once_futures |
 //!
+//! What is awaited without being acquired:
+//!
+//! | case | `Event` | `Barrier` | `Promise` |
+//! |---|---|---|---|
+//! | P01 to P07, P12, P13, P22, P25, P28 | - nobody holds it | - nobody holds it | as a mutex; P01, P02, P12: promise |
+//! | P08, P14, P15, P18, P23, P27 | - | - | - |
+//! | P09 | F09: event | F09: barrier | promise, F07: promise |
+//! | P10 | event | barrier | promise_ends: a value that has come is what the wait gets |
+//! | P11 | F13 | F13 | F13 |
+//! | P16, P19, P20, P24 | awaited | awaited | awaited |
+//! | P21 | - | - | F06: promise |
+//! | P26 | - inherits nothing | - inherits nothing | as a mutex |
+//! | F01, F02, F03, F04 | awaited, also of one that is cleared at once | awaited | awaited |
+//! | F05 | event | barrier | promise_ends |
+//! | F06 | awaited | awaited, barrier | awaited, promise |
+//! | F07 | - whoever is to set it is not known | - whoever has yet to come is not known | promise: the closer gets `Deadlock` |
+//! | F08 | awaited | awaited | awaited |
+//! | F09 | event | barrier | promise |
+//! | F10 | awaited | awaited, barrier | awaited |
+//! | F11 | awaited | awaited | awaited, promise |
+//! | F12 | - there is no guard | - there is no guard | promise_ends: it is broken |
+//! | F13 | awaited, event | awaited, barrier | awaited, promise_ends |
+//! | F15 | awaited | awaited | awaited, promise_ends |
+//! | F17 | awaited | awaited | awaited |
+//!
 //! And of what is made of locks:
 //!
 //! | case | `KeyedLock` | `lock_all` |
@@ -58,7 +83,8 @@
 //! | F17 | keyed | F05: all_waits |
 //!
 //! A file `local_NAME.rs` is called `NAME`; "as a mutex" means that under its type a cell that is empty is a `Mutex`, held by who makes the value, with
-//! the same queue; and so is a key of a `KeyedLock`. "futures" has its cases in `common/lock_cases.rs`, once for each lock.
+//! the same queue; so is a promise, held by who is to keep it, and a key of a `KeyedLock`. "futures" has its cases in `common/lock_cases.rs`, once for
+//! each lock, "awaited" in `common/awaited_cases.rs`.
 #![allow(missing_docs)]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -70,7 +96,7 @@ mod common {
 mod case_text;
 
 use case_text::play;
-use common::case_locks::{Locks, Manner};
+use common::case_locks::{Locks, Manner, StandIn};
 use common::polls::everywhere;
 
 /// A worker that holds a re-entrant lock does not wait for it.
@@ -81,11 +107,11 @@ fn run(name: &'static str, deadlines: usize) {
     everywhere(move || async move {
         for tracked in [false, true] {
             for prompt in [false, true] {
-                for reentrant in [false, true] {
-                    if reentrant && WAITS_FOR_ITSELF.contains(&name) {
+                for mutex in [StandIn::Mutex, StandIn::RLock, StandIn::RwLock] {
+                    if mutex == StandIn::RLock && WAITS_FOR_ITSELF.contains(&name) {
                         continue;
                     }
-                    let manner = Manner { tracked, prompt, reentrant };
+                    let manner = Manner { tracked, prompt, mutex };
                     let mut stage = Locks::new(manner);
                     let tally = play(&mut stage, name);
                     stage.end();
@@ -105,10 +131,9 @@ macro_rules! cases {
         })*
 
         #[test]
-        fn every_text_of_mutexes_and_rlocks_has_its_test() {
+        fn every_text_has_its_test() {
             let directory = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases")).unwrap();
-            let paths = directory.map(|entry| entry.unwrap().path());
-            let mut texts: Vec<_> = paths.filter(|path| !std::fs::read_to_string(path).unwrap().contains(" rwlock")).collect();
+            let mut texts: Vec<_> = directory.map(|entry| entry.unwrap().path()).collect();
             texts.sort();
             let names: Vec<&str> = texts.iter().map(|path| path.file_stem().unwrap().to_str().unwrap()).collect();
             println!("local cases: {} texts", names.len());
@@ -130,13 +155,16 @@ cases! {
     case_p11_cancel_after_grant: "p11", 0;
     case_p12_base_change_while_blocked: "p12", 0;
     case_p13_fan_out: "p13", 0;
+    case_p14_readers: "p14", 0;
     case_p16_earliest_deadline_among_equals: "p16", 3;
     case_p18_starvation_bound: "p18", 0;
     case_p19_extremes: "p19", 0;
     case_p21_self_wait_leaves_nothing_behind: "p21", 0;
     case_p22_phantom_boost: "p22", 0;
+    case_p23_boost_dissolves_a_cycle: "p23", 0;
     case_p24_orders_and_boosts: "p24", 0;
     case_p25_forks: "p25", 0;
     case_p26_deadlines_inherited_for_ordering: "p26", 4;
+    case_p27_a_place_in_a_queue_is_no_deadlock: "p27", 0;
     case_p28_certain_at_last: "p28", 0;
 }

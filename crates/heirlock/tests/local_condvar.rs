@@ -236,7 +236,7 @@ fn case_f10_blocking_inside_a_runtime() {
         if cfg!(feature = "tokio") && tokio::runtime::Handle::try_current().is_ok() {
             let error = changed.wait(lock.try_lock().unwrap()).blocking().unwrap_err();
             assert!(error.is_would_block());
-            assert!(error.to_string().starts_with("waiting for lock \"changed\" here would block"), "{error}");
+            assert!(error.to_string().starts_with("waiting for condition \"changed\" here would block"), "{error}");
             assert!(!lock.is_locked());
         }
         // What needs no wait is no trouble.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::local::{domain, ms};
+use common::local::{Still, domain, ms};
 use common::polls::{Hand, everywhere};
 use heirlock::Worker;
 use heirlock::clock::ManualClock;
@@ -28,16 +28,6 @@ fn pass(domain: &Domain, clock: &ManualClock, span: Duration) {
 fn a_sibling_that_expires_takes_no_grant() {
     for bare in [false, true] {
         // No timer: the hand-over itself finds that the first has expired.
-        #[derive(Clone, Default)]
-        struct Still(Arc<std::sync::atomic::AtomicU64>);
-        impl heirlock::clock::Clock for Still {
-            fn now(&self) -> heirlock::clock::Moment {
-                heirlock::clock::Moment::from_nanos(1_000_000_000 + self.0.load(Ordering::SeqCst))
-            }
-            fn sleep_for(&self, _: heirlock::clock::Moment) -> Option<Duration> {
-                None
-            }
-        }
         let clock = Still::default();
         let domain = Domain::builder().clock(clock.clone()).trust_tasks(bare).build();
         let lock = Mutex::new(()).in_domain(&domain);
@@ -45,7 +35,7 @@ fn a_sibling_that_expires_takes_no_grant() {
         let guard = Hand::by(&holder, lock.lock()).ready().unwrap();
         let mut expires = Hand::by(&worker, lock.lock().timeout(ms(10))).waiting();
         let mut granted = Hand::by(&worker, lock.lock()).waiting();
-        clock.0.store(20_000_000, Ordering::SeqCst);
+        clock.set(ms(20));
         drop(guard);
         assert!(expires.ready().unwrap_err().is_timeout());
         drop(granted.ready().unwrap());

@@ -8,12 +8,14 @@ mod by;
 #[path = "../common/mod.rs"]
 mod common;
 
+mod awaited;
 mod compare;
 mod contended;
 mod counting;
 mod keyed;
 mod limits;
 mod locks;
+mod shared;
 mod timeouts;
 mod uncontended;
 mod waits;
@@ -22,18 +24,23 @@ use common::Report;
 
 type Group = (&'static str, fn(&mut Report));
 
-const GROUPS: [Group; 11] = [
+const GROUPS: [Group; 16] = [
     // Before others have made the allocator keep what these would use.
     ("memory", keyed::memory),
     ("uncontended", uncontended::mutex),
     ("reentrant", uncontended::reentrant),
     ("deadline", uncontended::deadline),
+    ("rwlock", shared::rwlock),
     ("yielding", contended::yielding),
     ("ready", contended::ready),
     ("independent", limits::independent),
     ("limit", limits::domain),
     ("timeouts", timeouts::timeouts),
     ("waits", waits::waits),
+    ("event", awaited::event),
+    ("promise", awaited::promise),
+    ("barrier", awaited::barrier),
+    ("once", awaited::once),
     ("keyed", keyed::keyed),
 ];
 

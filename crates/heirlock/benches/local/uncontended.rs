@@ -14,11 +14,11 @@ use crate::common::Report;
 use crate::compare::{Peer, compare, runtime};
 use crate::locks::{AsyncLock, Blocking, Lock, Ours, Tokio};
 
-const TIMES: u64 = 1_000_000;
+pub(crate) const TIMES: u64 = 1_000_000;
 const LONG: Duration = Duration::from_secs(5);
 
 /// Runs the future as a task, and times it within.
-fn in_task(future: impl Future<Output = ()> + Send + 'static) -> f64 {
+pub(crate) fn in_task(future: impl Future<Output = ()> + Send + 'static) -> f64 {
     runtime(1).block_on(async {
         let timed = async {
             let watch = By::Thread.start();

@@ -2,30 +2,50 @@
 
 use std::fmt;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::all::Member;
-use super::raw::{Raw, Site};
+use super::graph::Mode;
+use super::raw::{Site, Want, Word};
 use super::wait::{Held, Wait};
 use crate::Result;
 
-/// A lock that can be acquired: what the locks of this module are, and nothing else.
-#[diagnostic::on_unimplemented(message = "`{Self}` is not a lock of `heirlock::local`")]
-pub trait Lockable: Sealed {}
+/// A lock that can be acquired, in the way that the parameter says: what the locks of this module are, and nothing else.
+#[diagnostic::on_unimplemented(message = "`{Self}` is not a lock of `heirlock::local`, or cannot be acquired in that way")]
+pub trait Lockable<M: Way = Exclusive>: Sealed<M> {}
 
-impl<L: Sealed + ?Sized> Lockable for L {}
+impl<M: Way, L: Sealed<M> + ?Sized> Lockable<M> for L {}
+
+/// A way to acquire a lock.
+pub trait Way {
+    /// As the graph calls it.
+    #[doc(hidden)]
+    const MODE: Mode;
+}
+
+/// The way of what is had by one alone, and of whatever has one way only.
+#[derive(Debug)]
+pub enum Exclusive {}
+
+impl Way for Exclusive {
+    const MODE: Mode = Mode::Exclusive;
+}
 
 /// What only this module may implement.
-pub trait Sealed {
+pub trait Sealed<M: Way = Exclusive> {
     /// What its holder has.
     type Guard<'a>
     where
         Self: 'a;
 
+    /// The type of what is under its type.
+    type Word: Word;
+
     /// What is under its type.
-    fn raw(&self) -> &Raw;
+    fn word(&self) -> &Self::Word;
 
     /// A guard, for who has just acquired the lock. Whoever is generic over [`Lockable`] can call this, but has no `Held`.
     fn guard(&self, held: Held) -> Self::Guard<'_>;
@@ -69,11 +89,11 @@ pub(super) use options;
 
 /// What is said of a lock where it is made.
 macro_rules! setup {
-    ($lock:ident) => {
+    ($lock:ident, $($raw:ident).+) => {
         /// The lock in another domain.
         #[must_use]
         pub fn in_domain(mut self, domain: &Domain) -> $lock<T> {
-            self.raw.set_domain(domain);
+            self.$($raw).+.set_domain(domain);
             self
         }
 
@@ -82,11 +102,11 @@ macro_rules! setup {
         /// ```
         #[doc = concat!("use heirlock::local::{", stringify!($lock), ", Order};")]
         #[doc = concat!("static LINE: ", stringify!($lock), "<()> = ", stringify!($lock), "::named(\"line\", ()).order(Order::Fifo);")]
-        /// assert!(LINE.try_lock().is_ok());
+        /// assert_eq!(pollster::block_on(LINE.with(async |()| "in turn")).unwrap(), "in turn");
         /// ```
         #[must_use]
         pub const fn order(mut self, order: Order) -> $lock<T> {
-            self.raw.set_order(order);
+            self.$($raw).+.set_order(order);
             self
         }
 
@@ -97,7 +117,7 @@ macro_rules! setup {
         /// If the limit is 0.
         #[must_use]
         pub const fn bypass_limit(mut self, limit: u32) -> $lock<T> {
-            self.raw.set_bypass_limit(limit);
+            self.$($raw).+.set_bypass_limit(limit);
             self
         }
 
@@ -105,7 +125,7 @@ macro_rules! setup {
         #[doc = concat!("[`clear_poison`](", stringify!($lock), "::clear_poison).")]
         #[must_use]
         pub const fn poisoning(mut self) -> $lock<T> {
-            self.raw.set_poisoning();
+            self.$($raw).+.set_poisoning();
             self
         }
     };
@@ -114,15 +134,15 @@ pub(super) use setup;
 
 /// What can be asked of a lock.
 macro_rules! questions {
-    ($lock:ident) => {
+    ($lock:ident, $raw:ident $(.$more:ident)*) => {
         /// Whether anybody holds it, or has been granted it. It may be otherwise a moment later.
         pub fn is_locked(&self) -> bool {
-            self.raw.is_held()
+            self.$raw.is_held()
         }
 
         /// Whether a holder panicked, if the lock is [`poisoning`](Self::poisoning). It may be otherwise a moment later.
         pub fn is_poisoned(&self) -> bool {
-            self.raw.poison.is_poisoned()
+            self.$raw$(.$more)*.poison.is_poisoned()
         }
 
         /// Declares the value right again: from now on the lock can be acquired as before.
@@ -130,23 +150,18 @@ macro_rules! questions {
         /// ```
         #[doc = concat!("use heirlock::local::", stringify!($lock), ";")]
         #[doc = concat!("static STATE: ", stringify!($lock), "<u8> = ", stringify!($lock), "::named(\"state\", 1).poisoning();")]
-        /// std::thread::spawn(|| {
-        ///     let _guard = STATE.lock_blocking().unwrap();
-        ///     panic!("half way through");
-        /// }).join().unwrap_err();
-        /// assert!(STATE.lock_blocking().unwrap_err().is_poisoned());
-        /// let guard = STATE.lock().even_poisoned().blocking().unwrap();
+        /// std::thread::spawn(|| pollster::block_on(STATE.with(async |_| panic!("half way through")))).join().unwrap_err();
+        /// assert!(pollster::block_on(STATE.with(async |_| ())).unwrap_err().is_poisoned());
         /// STATE.clear_poison();
-        /// drop(guard);
-        /// assert_eq!(*STATE.lock_blocking().unwrap(), 1);
+        /// assert!(pollster::block_on(STATE.with(async |state| *state == 1)).unwrap());
         /// ```
         pub fn clear_poison(&self) {
-            self.raw.poison.clear();
+            self.$raw$(.$more)*.poison.clear();
         }
 
         /// Its name.
         pub fn name(&self) -> Option<&'static str> {
-            self.raw.name()
+            self.$raw$(.$more)*.name()
         }
 
         /// The value, without locking: nobody else can have the lock.
@@ -157,17 +172,23 @@ macro_rules! questions {
 }
 pub(super) use questions;
 
-/// The future of a `lock()`. What is said of it after its first poll changes nothing.
+/// The future of an acquire, such as `lock()`. What is said of it after its first poll changes nothing.
 #[must_use = "futures do nothing unless awaited"]
-pub struct Acquire<'a, L: Lockable + ?Sized> {
+pub struct Acquire<'a, L: Lockable<M> + ?Sized, M: Way = Exclusive> {
     lock: &'a L,
     wait: Wait,
+    way: PhantomData<fn(M)>,
 }
 
-impl<'a, L: Lockable + ?Sized> Acquire<'a, L> {
+impl<'a, M: Way, L: Lockable<M> + ?Sized> Acquire<'a, L, M> {
     #[inline]
-    pub(super) fn new(lock: &'a L, site: Site) -> Acquire<'a, L> {
-        Acquire { lock, wait: Wait::new(site) }
+    pub(super) fn new(lock: &'a L, site: Site) -> Acquire<'a, L, M> {
+        Acquire::of(lock, Want::mode(M::MODE), site)
+    }
+
+    #[inline]
+    pub(super) fn of(lock: &'a L, want: Want, site: Site) -> Acquire<'a, L, M> {
+        Acquire { lock, wait: Wait::of(want, site), way: PhantomData }
     }
 
     options!();
@@ -177,25 +198,27 @@ impl<'a, L: Lockable + ?Sized> Acquire<'a, L> {
     /// # Errors
     /// As of `lock()`, and `WouldBlock` within an async runtime if the lock is held: it would block one of the runtime's threads.
     pub fn blocking(mut self) -> Result<L::Guard<'a>> {
-        self.wait.block(self.lock.raw()).map(|held| self.lock.guard(held))
+        self.wait.block(self.lock.word()).map(|held| self.lock.guard(held))
     }
 }
 
-impl<'a, L: Lockable + ?Sized> Future for Acquire<'a, L> {
+impl<'a, M: Way, L: Lockable<M> + ?Sized> Future for Acquire<'a, L, M> {
     type Output = Result<L::Guard<'a>>;
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let lock = self.lock;
-        self.wait.poll(lock.raw(), cx).map_ok(|held| lock.guard(held))
+        self.wait.poll(lock.word(), cx).map_ok(|held| lock.guard(held))
     }
 }
 
-impl<'a, L: Lockable + ?Sized> Member for Acquire<'a, L> {
+impl<'a, M: Way, L: Lockable<M> + ?Sized> Member for Acquire<'a, L, M> {
     type Guard = L::Guard<'a>;
 
-    fn parts(&mut self) -> (&Raw, &mut Wait) {
-        (self.lock.raw(), &mut self.wait)
+    type Word = L::Word;
+
+    fn parts(&mut self) -> (&L::Word, &mut Wait) {
+        (self.lock.word(), &mut self.wait)
     }
 
     fn guard(&mut self, held: Held) -> L::Guard<'a> {
@@ -203,15 +226,15 @@ impl<'a, L: Lockable + ?Sized> Member for Acquire<'a, L> {
     }
 }
 
-impl<L: Lockable + ?Sized> Drop for Acquire<'_, L> {
+impl<M: Way, L: Lockable<M> + ?Sized> Drop for Acquire<'_, L, M> {
     #[inline]
     fn drop(&mut self) {
-        self.wait.cancel(self.lock.raw());
+        self.wait.cancel(self.lock.word());
     }
 }
 
-impl<L: Lockable + ?Sized> fmt::Debug for Acquire<'_, L> {
+impl<M: Way, L: Lockable<M> + ?Sized> fmt::Debug for Acquire<'_, L, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Acquire").field("name", &self.lock.raw().name()).field("wait", &self.wait).finish()
+        f.debug_struct("Acquire").field("name", &self.lock.word().raw().name()).field("wait", &self.wait).finish()
     }
 }

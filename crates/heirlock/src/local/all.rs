@@ -165,7 +165,7 @@ impl<A: Acquires> LockAll<A> {
         let order = order.as_mut();
         for at in 0..order.len() {
             let (raw, wait) = seats.seat(at).parts();
-            if !wait.is_unpolled() {
+            if !wait.is_new() {
                 let text = format!("lock_all cannot take an acquire of {} that was polled before: give it a new one", raw.label());
                 return Err(Error::new(Kind::Invalid, text));
             }

@@ -8,7 +8,7 @@ mod wakes;
 mod watch;
 mod words;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use super::slots::{Slots, slot};
 use crate::Worker;
 use crate::clock::{Clock, Moment};
 
-pub(super) struct Core {
+pub struct Core {
     pub(super) graph: Graph,
     /// What the running event has done so far; empty between events.
     pub(super) effects: Effects,
@@ -51,7 +51,7 @@ pub(super) struct Core {
     ring: bool,
     watch: Watch,
     /// Grants that nobody has taken for too long, by lock: whoever comes next may take them over.
-    stalled: IdMap<LockKey, WaitKey>,
+    stalled: BTreeSet<(LockKey, WaitKey)>,
     stall_time: Duration,
     /// Workers that may have nothing left in the graph; and such of which some are kept a while.
     leaving: Vec<WorkerKey>,
@@ -84,9 +84,10 @@ struct Waiter {
 
 /// What has become of a wait.
 #[derive(Debug)]
-pub(super) enum Fate {
+pub enum Fate {
     Queued,
-    Granted,
+    /// Its worker holds the lock.
+    Granted(WorkerKey),
     /// It lost its place; it may queue again with its old arrival number.
     Displaced(u64),
     TimedOut,
@@ -111,7 +112,7 @@ impl Core {
             timed: false,
             ring: false,
             watch: Watch::Off,
-            stalled: IdMap::default(),
+            stalled: BTreeSet::new(),
             stall_time,
             leaving: Vec::new(),
             lingering: Vec::new(),
@@ -171,6 +172,11 @@ impl Core {
         self.by_number.get(&number).copied()
     }
 
+    /// The worker in this slot of the graph.
+    pub(super) fn worker_at(&self, slot: u64) -> Option<WorkerKey> {
+        self.parties.key_at(u32::try_from(slot).ok()?)
+    }
+
     pub(super) fn number_of(&self, worker: WorkerKey) -> Option<u64> {
         self.parties.get(&worker).map(Owner::number)
     }
@@ -201,15 +207,13 @@ impl Core {
     }
 
     pub(super) fn forget_lock(&mut self, lock: LockKey) {
-        if let Some(holder) = self.graph.holder(lock) {
-            self.leaving.push(holder);
-        }
+        self.leaving.extend(self.graph.holding(lock).map(|hold| hold.worker));
         self.graph.remove_lock(lock, &mut self.effects);
         let name = self.locks.remove(&lock).and_then(|name| name.class);
         if let Some(tracking) = &mut self.tracking {
             tracking.forget(lock, name);
         }
-        self.stalled.remove(&lock);
+        self.stalled.retain(|(other, _)| *other != lock);
     }
 
     /// To be called before a hold ends: if the next in line may have expired, the graph must know the time. Nobody else pays for a clock.
@@ -264,12 +268,12 @@ impl Core {
             return fate;
         };
         if waiter.granted {
-            self.stalled.remove(&lock);
+            self.stalled.remove(&(lock, wait));
             self.graph.take(wait, &mut self.effects);
         } else {
             // As deep as this one asked to be.
-            let depth = self.graph.wait(wait).map_or(1, |view| view.depth);
-            let request = Request { depth, ..Request::new(waiter.worker, lock, Mode::Exclusive) };
+            let (mode, depth) = self.graph.wait(wait).map_or((Mode::Exclusive, 1), |view| (view.mode, view.depth));
+            let request = Request { depth, ..Request::new(waiter.worker, lock, mode) };
             let taken = self.graph.try_acquire(&request, &mut self.effects);
             if !matches!(taken, Some(Acquired::Held(_))) {
                 std::mem::swap(&mut waiter.waker, waker);
@@ -277,13 +281,14 @@ impl Core {
             }
         }
         // The wait has left the queue, whichever of both it was.
+        let worker = waiter.worker;
         self.undue(wait);
         if let Some(waiter) = self.waiters.remove(&wait) {
             // Who was notified by a condition may hold nothing.
-            self.leaves(waiter.worker);
+            self.leaves(worker);
             *waker = waiter.waker;
         }
-        Fate::Granted
+        Fate::Granted(worker)
     }
 
     /// The lock's grant, if there is an untaken one, may from now on be taken without the mutex: whether that is so. Not if anything else would have
@@ -313,7 +318,7 @@ impl Core {
         self.undue(wait);
         self.waiters.remove(&wait);
         if !self.stalled.is_empty() {
-            self.stalled.remove(&lock);
+            self.stalled.remove(&(lock, wait));
         }
         self.graph.take(wait, &mut self.effects);
     }
@@ -339,7 +344,7 @@ impl Core {
             && self.tracking.is_none()
         {
             self.effects.granted.clear();
-            self.tell(wait, Fate::Granted, wakes);
+            self.tell_granted(wait, wakes);
         }
         if !self.effects.is_empty() {
             self.settle_effects(now, wakes);
@@ -355,7 +360,7 @@ impl Core {
             if let Some(view) = self.tracking.as_ref().and_then(|_| self.graph.wait(wait)) {
                 self.began(view.worker, view.lock);
             }
-            self.tell(wait, Fate::Granted, wakes);
+            self.tell_granted(wait, wakes);
         }
         for (wait, cycle) in effects.ended.drain(..) {
             let text = self.verdict(&cycle, now());
@@ -410,12 +415,15 @@ impl Core {
 
     fn tell(&mut self, wait: WaitKey, fate: Fate, wakes: &mut Wakes) {
         self.undue(wait);
-        if !matches!(fate, Fate::Granted) {
-            let Some(waiter) = self.waiters.remove(&wait).or_else(|| self.replaced.remove(&wait)) else { return };
-            wakes.push(waiter.waker);
-            self.leaves(waiter.worker);
-            self.ended.insert(wait, (waiter.worker, fate));
-        } else if let Some(waiter) = self.waiters.get_mut(&wait) {
+        let Some(waiter) = self.waiters.remove(&wait).or_else(|| self.replaced.remove(&wait)) else { return };
+        wakes.push(waiter.waker);
+        self.leaves(waiter.worker);
+        self.ended.insert(wait, (waiter.worker, fate));
+    }
+
+    fn tell_granted(&mut self, wait: WaitKey, wakes: &mut Wakes) {
+        self.undue(wait);
+        if let Some(waiter) = self.waiters.get_mut(&wait) {
             waiter.granted = true;
             wakes.push(waiter.waker.take());
             if self.watch == Watch::Off {

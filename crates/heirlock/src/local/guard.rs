@@ -72,7 +72,7 @@ impl<T: ?Sized> Giving for RLockGuard<'_, T> {
     }
 
     fn levels(&self) -> u32 {
-        self.levels
+        self.held.levels()
     }
 
     fn regain(&mut self, held: Held) {

@@ -17,7 +17,7 @@ use self::pin::{Handle, Pinned};
 use self::shard::Shard;
 use super::domain::Domain;
 use super::graph::{Kind, Order};
-use super::raw::Raw;
+use super::raw::{Raw, Want, Word};
 use super::sync::{Mutex, SHARDS, const_fn, each, lock};
 use super::wait::attempt;
 use crate::Result;
@@ -194,7 +194,7 @@ impl<K: Eq + Hash> KeyedLock<K> {
     pub fn try_lock(&self, key: K) -> Result<KeyedGuard<'_, K>> {
         let site = Location::caller();
         let pinned = Pinned::of(Handle::Borrowed(self), key);
-        attempt(pinned.raw(), site).map(|held| KeyedGuard::new(pinned, held))
+        attempt(pinned.raw(), Want::ONE, site).map(|held| KeyedGuard::new(pinned, held))
     }
 
     /// Acquires the key's lock on this thread, for code that is not async: [`lock`](KeyedLock::lock) with [`AcquireKeyed::blocking`].

@@ -13,7 +13,7 @@ use super::domain::Domain;
 use super::graph::{Kind, Order};
 use super::guard::{Part, Whole};
 use super::owned::{AcquireOwned, OwnedMutexGuard};
-use super::raw::Raw;
+use super::raw::{Raw, Want, Word};
 use super::sync::const_fn;
 use super::wait::{Held, Unfinished, attempt};
 use crate::{Result, Worker};
@@ -58,7 +58,7 @@ impl<T> Mutex<T> {
         }
     }
 
-    setup!(Mutex);
+    setup!(Mutex, raw);
 
     /// The value.
     pub fn into_inner(self) -> T {
@@ -145,7 +145,7 @@ impl<T: ?Sized> Mutex<T> {
     #[inline]
     #[track_caller]
     pub fn try_lock(&self) -> Result<MutexGuard<'_, T>> {
-        attempt(&self.raw, Location::caller()).map(|held| self.guard(held))
+        attempt(&self.raw, Want::ONE, Location::caller()).map(|held| self.guard(held))
     }
 
     /// Acquires the lock on this thread, for code that is not async: [`lock`](Mutex::lock) with [`Acquire::blocking`].
@@ -162,7 +162,7 @@ impl<T: ?Sized> Mutex<T> {
         self.lock().blocking()
     }
 
-    questions!(Mutex);
+    questions!(Mutex, raw);
 
     /// Where the value is. To be dereferenced by the holder only.
     #[inline]
@@ -202,7 +202,10 @@ impl<T: ?Sized> Sealed for Mutex<T> {
     where
         T: 'a;
 
-    fn raw(&self) -> &Raw {
+    type Word = Raw;
+
+    #[inline]
+    fn word(&self) -> &Raw {
         &self.raw
     }
 

@@ -13,7 +13,7 @@ pub use self::initialise::Initialise;
 use self::initialise::{Fallible, Sure};
 use super::domain::Domain;
 use super::graph::{Kind, Order};
-use super::raw::Raw;
+use super::raw::{Raw, Want};
 use super::sync::{AtomicBool, const_fn};
 use super::wait::{Held, attempt};
 use crate::Error;
@@ -49,14 +49,14 @@ impl<T> OnceCell<T> {
     const_fn! {
         /// An empty cell in the global domain.
         pub const fn new() -> OnceCell<T> {
-            OnceCell { raw: Raw::new(Kind::Mutex, None), set: AtomicBool::new(false), value: UnsafeCell::new(MaybeUninit::uninit()) }
+            OnceCell { raw: Raw::new(Kind::Once, None), set: AtomicBool::new(false), value: UnsafeCell::new(MaybeUninit::uninit()) }
         }
     }
 
     const_fn! {
         /// The same with a name, by which errors and snapshots call it.
         pub const fn named(name: &'static str) -> OnceCell<T> {
-            OnceCell { raw: Raw::new(Kind::Mutex, Some(name)), set: AtomicBool::new(false), value: UnsafeCell::new(MaybeUninit::uninit()) }
+            OnceCell { raw: Raw::new(Kind::Once, Some(name)), set: AtomicBool::new(false), value: UnsafeCell::new(MaybeUninit::uninit()) }
         }
     }
 
@@ -124,7 +124,7 @@ impl<T> OnceCell<T> {
         if self.set.load(Ordering::Acquire) {
             return Err(value);
         }
-        let Ok(held) = attempt(&self.raw, Location::caller()) else { return Err(value) };
+        let Ok(held) = attempt(&self.raw, Want::ONE, Location::caller()) else { return Err(value) };
         let maker = Maker(self, held);
         // It may have been set in between, by who had the cell before.
         if self.set.load(Ordering::Acquire) {

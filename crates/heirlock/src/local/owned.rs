@@ -8,24 +8,29 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::acquire::{Lockable, options};
+use super::acquire::{Exclusive, Lockable, Way, options};
 use super::all::Member;
 use super::mutex::Mutex;
-use super::raw::{Raw, Site};
+use super::raw::{Site, Want, Word};
 use super::rlock::RLock;
 use super::wait::{Held, Wait};
 use crate::{Result, Worker};
 
 /// The future of a `lock_owned()`. What is said of it after its first poll changes nothing.
 #[must_use = "futures do nothing unless awaited"]
-pub struct AcquireOwned<L: Lockable + ?Sized> {
+pub struct AcquireOwned<L: Lockable<M> + ?Sized, M: Way = Exclusive> {
     lock: Arc<L>,
     wait: Wait,
+    way: PhantomData<fn(M)>,
 }
 
-impl<L: Lockable + ?Sized> AcquireOwned<L> {
-    pub(super) fn new(lock: Arc<L>, site: Site) -> AcquireOwned<L> {
-        AcquireOwned { lock, wait: Wait::new(site) }
+impl<M: Way, L: Lockable<M> + ?Sized> AcquireOwned<L, M> {
+    pub(super) fn new(lock: Arc<L>, site: Site) -> AcquireOwned<L, M> {
+        AcquireOwned::of(lock, Want::mode(M::MODE), site)
+    }
+
+    pub(super) fn of(lock: Arc<L>, want: Want, site: Site) -> AcquireOwned<L, M> {
+        AcquireOwned { lock, wait: Wait::of(want, site), way: PhantomData }
     }
 
     options!();
@@ -35,24 +40,26 @@ impl<L: Lockable + ?Sized> AcquireOwned<L> {
     /// # Errors
     /// As there.
     pub fn blocking(mut self) -> Result<L::OwnedGuard> {
-        self.wait.block(self.lock.raw()).map(|held| Arc::clone(&self.lock).owned_guard(held))
+        self.wait.block(self.lock.word()).map(|held| Arc::clone(&self.lock).owned_guard(held))
     }
 }
 
-impl<L: Lockable + ?Sized> Future for AcquireOwned<L> {
+impl<M: Way, L: Lockable<M> + ?Sized> Future for AcquireOwned<L, M> {
     type Output = Result<L::OwnedGuard>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let AcquireOwned { lock, wait } = &mut *self;
-        wait.poll(lock.raw(), cx).map_ok(|held| Arc::clone(lock).owned_guard(held))
+        let AcquireOwned { lock, wait, .. } = &mut *self;
+        wait.poll(lock.word(), cx).map_ok(|held| Arc::clone(lock).owned_guard(held))
     }
 }
 
-impl<L: Lockable + ?Sized> Member for AcquireOwned<L> {
+impl<M: Way, L: Lockable<M> + ?Sized> Member for AcquireOwned<L, M> {
     type Guard = L::OwnedGuard;
 
-    fn parts(&mut self) -> (&Raw, &mut Wait) {
-        (self.lock.raw(), &mut self.wait)
+    type Word = L::Word;
+
+    fn parts(&mut self) -> (&L::Word, &mut Wait) {
+        (self.lock.word(), &mut self.wait)
     }
 
     fn guard(&mut self, held: Held) -> L::OwnedGuard {
@@ -60,15 +67,15 @@ impl<L: Lockable + ?Sized> Member for AcquireOwned<L> {
     }
 }
 
-impl<L: Lockable + ?Sized> Drop for AcquireOwned<L> {
+impl<M: Way, L: Lockable<M> + ?Sized> Drop for AcquireOwned<L, M> {
     fn drop(&mut self) {
-        self.wait.cancel(self.lock.raw());
+        self.wait.cancel(self.lock.word());
     }
 }
 
-impl<L: Lockable + ?Sized> fmt::Debug for AcquireOwned<L> {
+impl<M: Way, L: Lockable<M> + ?Sized> fmt::Debug for AcquireOwned<L, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AcquireOwned").field("name", &self.lock.raw().name()).field("wait", &self.wait).finish()
+        f.debug_struct("AcquireOwned").field("name", &self.lock.word().raw().name()).field("wait", &self.wait).finish()
     }
 }
 

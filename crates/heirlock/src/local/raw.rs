@@ -1,20 +1,27 @@
 //! What every exclusive lock is under its type: one word, and a place in a domain's graph once it was contended.
 
+mod awaited;
 mod event;
 mod many;
+mod permits;
+mod shared;
+mod upgrade;
 mod whole;
+mod word;
 
-use std::borrow::Cow;
 use std::num::NonZeroU32;
 use std::panic::Location;
 use std::ptr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-pub(super) use self::event::{Ask, Entered};
+pub(super) use self::permits::Permits;
+pub(super) use self::shared::Shared;
+pub(super) use self::upgrade::Upgrading;
+pub(super) use self::word::{Ask, Entered, Want, Word};
 use super::domain::Domain;
-use super::graph::{Acquired, Kind, LockKey, Mode, Order, Request};
-use super::identity::{BITS, Owner};
+use super::graph::{Acquired, Kind, LockKey, Mode, NEVER, Order, Origin, Request};
+use super::identity::{ANONYMOUS, BITS, Owner};
 use super::name::Name;
 use super::poison::Poison;
 use super::sync::{AtomicBool, AtomicPtr, AtomicU64, const_fn};
@@ -66,6 +73,8 @@ struct Setup {
     /// The domain's, if there is none.
     order: Option<Order>,
     bypass: Option<NonZeroU32>,
+    /// Of a semaphore that is tracked: how many permits it is made with.
+    permits: Option<u32>,
 }
 
 const FREE: u64 = 0;
@@ -86,11 +95,16 @@ impl Raw {
     const_fn! {
         pub(super) const fn new(kind: Kind, name: Option<&'static str>) -> Raw {
             Raw {
-                word: AtomicU64::new(if matches!(kind, Kind::Condition) { CONTENDED } else { FREE }),
+                word: AtomicU64::new(match kind {
+                    kind if kind.is_condition() => CONTENDED,
+                    // By nobody known, so that who wants it waits.
+                    Kind::Promise => ANONYMOUS << 1,
+                    _ => FREE,
+                }),
                 key: AtomicU64::new(0),
                 site: AtomicPtr::new(ptr::null_mut()),
-            offered: AtomicBool::new(false),
-                setup: Setup { kind, order: None, bypass: None },
+                offered: AtomicBool::new(false),
+                setup: Setup { kind, order: None, bypass: None, permits: None },
                 name,
                 place: None,
                 domain: None,
@@ -132,9 +146,39 @@ impl Raw {
         self.name
     }
 
+    pub(super) fn kind(&self) -> Kind {
+        self.setup.kind
+    }
+
     /// For a sentence.
-    pub(super) fn label(&self) -> Cow<'static, str> {
-        self.full_name().text().map_or(Cow::Borrowed("the lock"), |name| Cow::Owned(format!("lock {name:?}")))
+    pub(super) fn label(&self) -> String {
+        let noun = self.setup.kind.noun();
+        self.full_name().text().map_or_else(|| format!("the {noun}"), |name| format!("{noun} {name:?}"))
+    }
+
+    /// The same for who did not get it.
+    pub(super) fn taken_label(&self) -> String {
+        let why = if self.is_semaphore() { "has too few free permits" } else { "is held" };
+        format!("{} {why}", self.label())
+    }
+
+    pub(super) fn is_semaphore(&self) -> bool {
+        self.setup.kind == Kind::Semaphore
+    }
+
+    /// See [`Word::nests`].
+    fn nests(&self) -> bool {
+        !self.is_condition() && !self.is_semaphore()
+    }
+
+    /// Whether nobody is known to hold what was granted.
+    fn is_unheld(&self) -> bool {
+        self.is_condition() || self.is_semaphore() && self.setup.permits.is_none()
+    }
+
+    /// Whether it has any name.
+    pub(super) fn is_called(&self) -> bool {
+        self.name.is_some() || self.place.as_ref().is_some_and(|place| place.get().is_some())
     }
 
     fn full_name(&self) -> Name {
@@ -145,8 +189,9 @@ impl Raw {
         self.setup.kind == Kind::RLock
     }
 
-    pub(super) fn is_held(&self) -> bool {
-        owner_in(self.word.load(Ordering::Acquire)) != 0
+    /// Who holds it, as a number; 0 if nobody does.
+    pub(super) fn owner_number(&self) -> u64 {
+        owner_in(self.word.load(Ordering::Acquire))
     }
 
     /// Takes the lock if it is free; the word that this made of it.
@@ -158,20 +203,6 @@ impl Raw {
             self.note_site(site);
         }
         taken.then_some(held)
-    }
-
-    /// Takes what the owner was granted, if it is offered. For the future of that grant.
-    pub(super) fn take_offered(&self, owner: u64, site: Site) -> bool {
-        let taken = owner << 1 | CONTENDED;
-        if self.word.load(Ordering::Relaxed) != taken | OFFERED {
-            return false;
-        }
-        // An event may have begun since, or have given the lock to another: then this fails, and the long way tells.
-        let is_taken = self.word.compare_exchange(taken | OFFERED, taken, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        if is_taken {
-            self.note_site(site);
-        }
-        is_taken
     }
 
     /// Takes the lock so many levels deep, if it is free and the word has room for them.
@@ -262,17 +293,6 @@ impl Raw {
         self.hand_over(levels);
     }
 
-    /// For who has just got the lock, if poison is a matter here: whether it may have it.
-    #[cold]
-    pub(super) fn admit(&self, even_poisoned: bool, levels: u32) -> crate::Result<()> {
-        if self.poison.is_poisoned() && !even_poisoned {
-            let error = self.poison.error(&self.label());
-            self.let_go(levels);
-            return Err(error);
-        }
-        Ok(())
-    }
-
     /// Where the holder acquired it.
     pub(super) fn site(&self) -> Option<Site> {
         // SAFETY: null, or made of a `&'static Location` by `note_site`.
@@ -287,8 +307,17 @@ impl Raw {
 
     /// The hold, with all its levels, becomes another worker's. For whoever has a guard.
     pub(super) fn transfer(&self, to: &Worker) {
-        let (number, mut word) = (to.id().get(), self.word.load(Ordering::Relaxed));
+        self.give(to.id().get(), None);
+    }
+
+    /// The same for whoever has this number, if anybody holds the lock. Where that began is noted if it is not known.
+    fn give(&self, number: u64, site: Option<Site>) {
+        let mut word = self.word.load(Ordering::Relaxed);
         while word & CONTENDED == 0 {
+            // A promise may be over at any time.
+            if owner_in(word) == 0 {
+                return;
+            }
             let theirs = word & !(LEVEL - 1) | number << 1;
             // A contender that comes in between has told the graph of the old owner: the long way.
             match self.word.compare_exchange(word, theirs, Ordering::AcqRel, Ordering::Relaxed) {
@@ -296,11 +325,13 @@ impl Raw {
                 Err(now) => word = now,
             }
         }
+        let heir = Owner::from_number(number);
         self.domain().event(|core| {
             let key = self.begin(core);
             if let Some(holder) = core.graph.holder(key) {
-                let heir = core.enlist(&Owner::Worker(to.clone()));
+                let heir = core.enlist(&heir);
                 core.graph.transfer(key, holder, heir, &mut core.effects);
+                core.graph.note_origin(heir, key, Origin { site, at: NEVER });
                 core.leaves(holder);
                 core.leaves(heir);
             }

@@ -13,7 +13,7 @@ use super::domain::Domain;
 use super::graph::{Kind, Order};
 use super::guard::{Part, Whole};
 use super::owned::{AcquireOwned, OwnedRLockGuard};
-use super::raw::Raw;
+use super::raw::{Raw, Want, Word};
 use super::sync::const_fn;
 use super::wait::{Held, Unfinished, attempt};
 use crate::{Result, Worker};
@@ -67,7 +67,7 @@ impl<T> RLock<T> {
         }
     }
 
-    setup!(RLock);
+    setup!(RLock, raw);
 
     /// The value.
     pub fn into_inner(self) -> T {
@@ -131,7 +131,7 @@ impl<T: ?Sized> RLock<T> {
     #[inline]
     #[track_caller]
     pub fn try_lock(&self) -> Result<RLockGuard<'_, T>> {
-        attempt(&self.raw, Location::caller()).map(|held| self.guard(held))
+        attempt(&self.raw, Want::ONE, Location::caller()).map(|held| self.guard(held))
     }
 
     /// Acquires the lock on this thread, or enters again, for code that is not async: [`lock`](RLock::lock) with [`Acquire::blocking`].
@@ -149,7 +149,7 @@ impl<T: ?Sized> RLock<T> {
         self.lock().blocking()
     }
 
-    questions!(RLock);
+    questions!(RLock, raw);
 
     /// Where the value is. To be read by who holds the lock only.
     #[inline]
@@ -165,13 +165,16 @@ impl<T: ?Sized> Sealed for RLock<T> {
     where
         T: 'a;
 
-    fn raw(&self) -> &Raw {
+    type Word = Raw;
+
+    #[inline]
+    fn word(&self) -> &Raw {
         &self.raw
     }
 
     #[inline]
     fn guard(&self, held: Held) -> RLockGuard<'_, T> {
-        RLockGuard { raw: &self.raw, value: self.value(), levels: 1, held, marker: PhantomData }
+        RLockGuard { raw: &self.raw, value: self.value(), held, marker: PhantomData }
     }
 
     type OwnedGuard = OwnedRLockGuard<T>;
@@ -214,7 +217,6 @@ pub struct RLockGuard<'a, T: ?Sized, P = Whole> {
     /// The value, or the part of it that the guard gives. Not a reference: that would claim the value until the guard has been dropped whole, when
     /// the next holder may be changing it.
     value: NonNull<T>,
-    pub(super) levels: u32,
     pub(super) held: Held,
     marker: PhantomData<(&'a T, P)>,
 }
@@ -244,7 +246,7 @@ impl<'a, T: ?Sized, P> RLockGuard<'a, T, P> {
     /// # Errors
     /// `Overflow` if the lock is held as many levels deep as can be counted.
     pub fn again(&self) -> Result<RLockGuard<'a, T, P>> {
-        self.raw.again().map(|held| RLockGuard { raw: self.raw, value: self.value, levels: 1, held, marker: PhantomData })
+        self.raw.again().map(|held| RLockGuard { raw: self.raw, value: self.value, held, marker: PhantomData })
     }
 
     /// Takes the levels of another guard of the same lock into this one.
@@ -264,8 +266,6 @@ impl<'a, T: ?Sized, P> RLockGuard<'a, T, P> {
     /// If the other guard is of another lock.
     pub fn merge<U: ?Sized, Q>(&mut self, other: RLockGuard<'a, U, Q>) {
         assert!(std::ptr::eq(self.raw, other.raw), "guards of two locks cannot be merged");
-        // Both are among the hold's levels, whose number fits.
-        self.levels += other.levels;
         self.held.merge(other.held);
         std::mem::forget(other);
     }
@@ -288,9 +288,9 @@ impl<'a, T: ?Sized, P> RLockGuard<'a, T, P> {
     }
 
     fn of<U: ?Sized>(self, value: NonNull<U>) -> MappedRLockGuard<'a, U> {
-        let RLockGuard { raw, levels, held, .. } = self;
+        let RLockGuard { raw, held, .. } = self;
         std::mem::forget(self);
-        RLockGuard { raw, value, levels, held, marker: PhantomData }
+        RLockGuard { raw, value, held, marker: PhantomData }
     }
 
     /// Makes the whole hold, with the levels of all its guards, another worker's: from now on that one inherits from who waits, and may enter
@@ -313,7 +313,7 @@ impl<T: ?Sized, P> Deref for RLockGuard<'_, T, P> {
 impl<T: ?Sized, P> Drop for RLockGuard<'_, T, P> {
     #[inline]
     fn drop(&mut self) {
-        self.raw.release(self.levels, self.held);
+        self.raw.release(self.held.levels(), self.held);
     }
 }
 
@@ -331,9 +331,8 @@ impl<T: ?Sized + fmt::Display, P> fmt::Display for RLockGuard<'_, T, P> {
 
 #[cfg(all(test, not(any(heirlock_loom, heirlock_shuttle))))]
 mod tests {
-    use super::super::graph::NEVER;
     use super::super::identity::Owner;
-    use super::super::raw::{Ask, Entered};
+    use super::super::raw::{Ask, Entered, Word};
     use super::*;
 
     /// A hold as a condition gives it back, of so many levels that one more is the last that can be counted.
@@ -344,21 +343,9 @@ mod tests {
         let (lock, worker) = (RLock::named("deep", 7).in_domain(&domain), Worker::new("deep"));
         let owner = Owner::Worker(worker.clone());
         let site = Location::caller();
-        let ask = Ask {
-            owner: &owner,
-            priority: None,
-            deadline: None,
-            expires: None,
-            over: true,
-            arrival: None,
-            depth: LEVELS,
-            declared: false,
-            site,
-            at: NEVER,
-        };
-        assert!(matches!(domain.event(|core| lock.raw.enter(core, &ask, &mut None)), Entered::Held));
-        let mut guard = lock.guard(Held::here(&lock.raw));
-        guard.levels = LEVELS;
+        let ask = Ask::attempt(&owner, Want::levels(LEVELS), site);
+        let Entered::Held(word) = domain.event(|core| lock.raw.enter(core, &ask, &mut None)) else { panic!() };
+        let mut guard = lock.guard(Held::new(&lock.raw, word, Want::levels(LEVELS)));
         let last = worker.scope(|| lock.try_lock()).unwrap();
         let errors = [
             worker.scope(|| lock.try_lock()).unwrap_err(),

@@ -76,6 +76,11 @@ impl<K: Id, V> Slots<K, V> {
         entry.as_mut().map(|(id, value)| (K::of(*id), value))
     }
 
+    /// The id of what is in the slot.
+    pub(super) fn key_at(&self, slot: u32) -> Option<K> {
+        self.entries.get(slot as usize)?.as_ref().map(|(id, _)| K::of(*id))
+    }
+
     #[inline]
     pub(super) fn insert(&mut self, key: K, value: V) {
         let at = slot(key) as usize;

@@ -12,16 +12,23 @@ pub(crate) use exchanged::*;
 pub(crate) const SHARDS: usize = if HAS_TIMER { 32 } else { 1 };
 
 /// The checkers run one thread at a time and know no thread but theirs, so there is no timer: a model calls `Domain::expire` itself.
-pub(crate) const HAS_TIMER: bool = cfg!(not(any(heirlock_loom, heirlock_shuttle)));
+pub(crate) const HAS_TIMER: bool = !MODELLED;
+
+/// Whether this is a model, which has few of everything and must do the same each time it is run.
+pub(crate) const MODELLED: bool = cfg!(any(heirlock_loom, heirlock_shuttle));
 
 #[cfg(not(any(heirlock_loom, heirlock_shuttle)))]
 mod exchanged {
     pub(crate) use crate::sync::lock;
     pub(crate) use pollster::block_on;
     pub(crate) use std::sync::Mutex;
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64};
     pub(crate) use std::thread::{ThreadId, current as current_thread};
     pub(crate) use std::thread_local;
+
+    /// What is sequentially consistent needs no more than to say so.
+    #[inline]
+    pub(crate) fn full_fence() {}
 
     /// A function that is `const` but in a model, for loom must note where and when an atomic was made.
     macro_rules! const_fn {
@@ -42,8 +49,13 @@ mod exchanged {
 mod exchanged {
     pub(crate) use loom::future::block_on;
     pub(crate) use loom::sync::Mutex;
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64};
     pub(crate) use loom::thread::{ThreadId, current as current_thread};
+
+    /// loom takes a sequentially consistent access for one that acquires and releases, but knows the fence.
+    pub(crate) fn full_fence() {
+        loom::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+    }
 
     pub(crate) fn lock<T>(mutex: &Mutex<T>) -> loom::sync::MutexGuard<'_, T> {
         mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -75,9 +87,11 @@ mod exchanged {
 mod exchanged {
     pub(crate) use shuttle::future::block_on;
     pub(crate) use shuttle::sync::Mutex;
-    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64};
     pub(crate) use shuttle::thread::{ThreadId, current as current_thread};
     pub(crate) use shuttle::thread_local;
+
+    pub(crate) fn full_fence() {}
 
     pub(crate) fn lock<T>(mutex: &Mutex<T>) -> shuttle::sync::MutexGuard<'_, T> {
         mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)

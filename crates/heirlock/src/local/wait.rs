@@ -1,20 +1,20 @@
 //! The one waiting future: unpolled, then perhaps queued, then done. The typed futures of the primitives are thin around it.
 
-use std::borrow::Cow;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::core::Fate;
-use super::graph::{NEVER, WaitKey};
-use super::identity::{Owner, in_runtime, is_one_line, number_of_call, number_of_poll};
-use super::raw::{Ask, Entered, Raw, Site};
+use super::graph::{Kind as LockKind, Mode, NEVER, WaitKey};
+use super::identity::{Owner, in_runtime, number_of_call, number_of_poll};
+use super::raw::{Ask, Entered, Raw, Site, Want, Word};
 use super::sync::block_on;
 use crate::clock::Moment;
 use crate::{Error, Kind, Result};
 
 /// What a call may say about its wait.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
+    pub(super) want: Want,
     pub(super) priority: Option<i32>,
     pub(super) timeout: Option<Duration>,
     pub(super) deadline: Option<Instant>,
@@ -23,29 +23,53 @@ pub(super) struct Options {
     pub(super) declared: bool,
 }
 
+impl Options {
+    pub(super) fn of(want: Want) -> Options {
+        Options { want, priority: None, timeout: None, deadline: None, even_poisoned: false, declared: false }
+    }
+}
+
 /// Shows that a lock has just been acquired, for who makes its guard. Made here only.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
-    /// What the lock's word became, or 0 if the graph knows of the hold.
+    /// What the lock's kind wants its guard to know: of an exclusive lock, what its word became, or 0 if the graph knows of the hold.
     word: u64,
+    want: Want,
     /// Whether the thread was panicking already: what becomes of such a guard says nothing of the value. Only looked at where poison matters.
     unwinding: bool,
 }
 
 impl Held {
     #[inline]
+    pub(super) fn new(raw: &Raw, word: u64, want: Want) -> Held {
+        Held { word, want, unwinding: !raw.poison.is_off() && std::thread::panicking() }
+    }
+
+    /// One level of an exclusive lock.
+    #[inline]
+    pub(super) fn with_word(raw: &Raw, word: u64) -> Held {
+        Held::new(raw, word, Want::ONE)
+    }
+
+    /// The same, of which the graph knows.
+    #[inline]
     pub(super) fn here(raw: &Raw) -> Held {
         Held::with_word(raw, 0)
     }
 
     #[inline]
-    pub(super) fn with_word(raw: &Raw, word: u64) -> Held {
-        Held { word, unwinding: !raw.poison.is_off() && std::thread::panicking() }
+    pub(super) fn word(self) -> Option<u64> {
+        (self.word != 0).then_some(self.word)
     }
 
     #[inline]
-    pub(super) fn word(self) -> Option<u64> {
-        (self.word != 0).then_some(self.word)
+    pub(super) fn levels(self) -> u32 {
+        self.want.levels
+    }
+
+    #[inline]
+    pub(super) fn mode(self) -> Mode {
+        self.want.mode
     }
 
     pub(super) fn is_dropped_by_a_panic(self) -> bool {
@@ -59,6 +83,8 @@ impl Held {
 
     /// Of two guards in one.
     pub(super) fn merge(&mut self, other: Held) {
+        // Both are of one hold, whose number fits.
+        self.want.levels += other.want.levels;
         self.unwinding &= other.unwinding;
     }
 }
@@ -68,7 +94,8 @@ impl Held {
 pub struct Wait {
     pub(super) options: Options,
     site: Site,
-    blocking: bool,
+    /// Whether the thread waits, and not who is polled on it.
+    pub(super) blocking: bool,
     state: State,
 }
 
@@ -81,8 +108,6 @@ pub(super) struct Bound {
     expires: Moment,
     /// It was over when it began.
     over: bool,
-    /// How many levels at once.
-    depth: u32,
 }
 
 #[derive(Debug)]
@@ -99,16 +124,16 @@ enum State {
 
 impl Wait {
     pub(super) fn new(site: Site) -> Wait {
-        Wait { options: Options::default(), site, blocking: false, state: State::Unpolled }
+        Wait::of(Want::ONE, site)
+    }
+
+    pub(super) fn of(want: Want, site: Site) -> Wait {
+        Wait { options: Options::of(want), site, blocking: false, state: State::Unpolled }
     }
 
     /// An acquire by whoever is known already.
     pub(super) fn bound(site: Site, options: Options, bound: Bound) -> Wait {
         Wait { options, site, blocking: false, state: State::Bound(bound) }
-    }
-
-    pub(super) fn is_unpolled(&self) -> bool {
-        matches!(self.state, State::Unpolled)
     }
 
     /// It is this owner's, whoever polls it first.
@@ -127,84 +152,105 @@ impl Wait {
     }
 
     #[inline]
-    pub(super) fn poll(&mut self, raw: &Raw, cx: &mut Context<'_>) -> Poll<Result<Held>> {
+    pub(super) fn poll(&mut self, lock: &impl Word, cx: &mut Context<'_>) -> Poll<Result<Held>> {
         if matches!(self.state, State::Unpolled) {
             let number = if self.blocking { number_of_call() } else { number_of_poll() };
-            if let Some(word) = take_at_once(raw, number, self.site) {
+            if let Some(word) = lock.take(number, self.options.want, self.site) {
                 self.state = State::Done;
-                return Poll::Ready(held(raw, word, self.options.even_poisoned, 1));
+                return Poll::Ready(self.held(lock, word));
             }
         }
-        self.poll_contended(raw, cx)
+        self.poll_contended(lock, cx)
     }
 
     #[cold]
     #[inline(never)]
-    fn poll_contended(&mut self, raw: &Raw, cx: &mut Context<'_>) -> Poll<Result<Held>> {
+    fn poll_contended(&mut self, lock: &impl Word, cx: &mut Context<'_>) -> Poll<Result<Held>> {
+        let raw = lock.raw();
         match std::mem::replace(&mut self.state, State::Done) {
             State::Unpolled => {
                 let bound = Bound::new(raw, self.options, self.blocking);
-                self.enter(raw, cx, bound, None)
+                self.enter(lock, cx, bound, None)
             }
-            State::Bound(bound) => {
-                if raw.take_levels(bound.owner.number(), bound.depth, self.site) {
-                    return Poll::Ready(held(raw, 0, self.options.even_poisoned, bound.depth));
-                }
-                self.enter(raw, cx, bound, None)
-            }
-            State::Queued(_, bound) if raw.take_offered(bound.owner.number(), self.site) => {
-                Poll::Ready(held(raw, 0, self.options.even_poisoned, 1))
-            }
-            State::Queued(wait, bound) => match look(raw, wait, cx) {
-                Fate::Queued => {
+            State::Bound(bound) => match lock.take(bound.owner.number(), self.options.want, self.site) {
+                Some(word) => Poll::Ready(self.held(lock, word)),
+                None => self.enter(lock, cx, bound, None),
+            },
+            State::Queued(_, bound) if lock.take_offered(bound.owner.number(), self.site) => Poll::Ready(self.held(lock, 0)),
+            State::Queued(wait, bound) => match self.look(lock, wait, cx) {
+                (Fate::Queued, _) => {
                     self.state = State::Queued(wait, bound);
                     Poll::Pending
                 }
-                Fate::Granted => {
-                    raw.note_site(self.site);
-                    Poll::Ready(held(raw, 0, self.options.even_poisoned, bound.depth))
-                }
-                Fate::TimedOut => Poll::Ready(Err(timed_out(raw))),
-                Fate::Dismissed => Poll::Ready(Err(dismissed(raw))),
-                Fate::Deadlock(cycle) => Poll::Ready(Err(Error::new(Kind::Deadlock, cycle))),
+                (Fate::Granted(_), word) => Poll::Ready(self.held(lock, word)),
+                (Fate::TimedOut, _) => Poll::Ready(Err(timed_out(raw))),
+                // What it waited for is there: nobody has to be granted that.
+                (Fate::Dismissed, _) if raw.is_condition() => Poll::Ready(Ok(Held::here(raw))),
+                (Fate::Dismissed, _) => Poll::Ready(Err(dismissed(raw))),
+                (Fate::Deadlock(cycle), _) => Poll::Ready(Err(Error::new(Kind::Deadlock, cycle))),
                 // Queued again it would miss what is notified in between. So it ends, and whoever waited looks for itself.
-                Fate::Displaced(_) if raw.is_condition() => {
+                (Fate::Displaced(_), _) if raw.is_condition() => {
                     self.state = State::Displaced;
                     Poll::Ready(Ok(Held::here(raw)))
                 }
-                Fate::Displaced(arrival) => self.enter(raw, cx, bound, Some(arrival)),
+                (Fate::Displaced(arrival), _) => self.enter(lock, cx, bound, Some(arrival)),
             },
             State::Displaced | State::Done => panic!("a lock's future was polled after it had completed"),
         }
     }
 
-    fn enter(&mut self, raw: &Raw, cx: &mut Context<'_>, bound: Bound, arrival: Option<u64>) -> Poll<Result<Held>> {
+    fn enter(&mut self, lock: &impl Word, cx: &mut Context<'_>, bound: Bound, arrival: Option<u64>) -> Poll<Result<Held>> {
+        let raw = lock.raw();
         let ask = Ask {
             owner: &bound.owner,
+            want: self.options.want,
             priority: self.options.priority,
             deadline: (bound.deadline != NEVER).then_some(bound.deadline),
             expires: (bound.expires != Moment::END).then_some(bound.expires),
             over: bound.over,
             arrival,
-            depth: bound.depth,
             declared: self.options.declared,
             site: self.site,
             at: raw.domain().about_now().as_nanos(),
         };
         // Cloned before the mutex is taken, and what is left of it is dropped after: a waker is foreign code.
         let mut waker = Some(cx.waker().clone());
-        let entered = raw.domain().event(|core| raw.enter(core, &ask, &mut waker));
+        let entered = raw.domain().event(|core| lock.enter(core, &ask, &mut waker));
         match entered {
-            Entered::Held => Poll::Ready(held(raw, 0, self.options.even_poisoned, bound.depth)),
+            Entered::Held(word) => Poll::Ready(self.held(lock, word)),
             Entered::TimedOut => Poll::Ready(Err(timed_out(raw))),
             Entered::Deadlock(cycle) => Poll::Ready(Err(Error::new(Kind::Deadlock, cycle))),
             Entered::NeedsWorker => Poll::Ready(Err(needs_worker(raw))),
             Entered::Overflow => Poll::Ready(Err(overflow(raw.label()))),
+            Entered::Refused(error) => Poll::Ready(Err(error)),
             Entered::Queued(wait) => {
                 self.state = State::Queued(wait, bound);
                 Poll::Pending
             }
         }
+    }
+
+    fn look(&self, lock: &impl Word, wait: WaitKey, cx: &mut Context<'_>) -> (Fate, u64) {
+        let mut waker = Some(cx.waker().clone());
+        lock.raw().domain().event(|core| lock.look(core, wait, self.options.want, self.site, &mut waker))
+    }
+
+    #[inline]
+    fn held(&self, lock: &impl Word, word: u64) -> Result<Held> {
+        held(lock, word, self.options.want, self.options.even_poisoned)
+    }
+
+    /// Whether it has yet to be polled.
+    #[inline]
+    pub(super) fn is_new(&self) -> bool {
+        matches!(self.state, State::Unpolled)
+    }
+
+    /// It is over, because what it was for is there.
+    #[inline]
+    pub(super) fn end(&mut self, raw: &Raw) {
+        self.cancel(raw);
+        self.state = State::Done;
     }
 
     /// Whether it has ended without having been granted anything.
@@ -214,39 +260,39 @@ impl Wait {
 
     /// The future is dropped. A grant that it had goes on to the next, and so does nothing get lost that was granted a moment ago.
     #[inline]
-    pub(super) fn cancel(&mut self, raw: &Raw) {
+    pub(super) fn cancel(&mut self, lock: &impl Word) {
         if let State::Queued(..) = self.state {
-            self.cancel_queued(raw);
+            self.cancel_queued(lock);
         }
     }
 
     #[cold]
-    fn cancel_queued(&mut self, raw: &Raw) {
+    fn cancel_queued(&mut self, lock: &impl Word) {
         if let State::Queued(wait, _) = std::mem::replace(&mut self.state, State::Done) {
-            let waker = raw.domain().event(|core| raw.cancel(core, wait));
+            let waker = lock.raw().domain().event(|core| lock.cancel(core, wait));
             drop(waker);
         }
     }
 
     /// Waits on this thread.
     #[inline]
-    pub(super) fn block(&mut self, raw: &Raw) -> Result<Held> {
+    pub(super) fn block(&mut self, lock: &impl Word) -> Result<Held> {
         self.blocking = true;
         if matches!(self.state, State::Unpolled)
-            && let Some(word) = take_at_once(raw, number_of_call(), self.site)
+            && let Some(word) = lock.take(number_of_call(), self.options.want, self.site)
         {
             self.state = State::Done;
-            return held(raw, word, self.options.even_poisoned, 1);
+            return self.held(lock, word);
         }
-        self.block_contended(raw)
+        self.block_contended(lock)
     }
 
     #[cold]
     #[inline(never)]
-    fn block_contended(&mut self, raw: &Raw) -> Result<Held> {
+    fn block_contended(&mut self, lock: &impl Word) -> Result<Held> {
         if in_runtime() {
             // What can be had without waiting can be had here, too.
-            let attempted = attempt_contended(raw, self.site, &Owner::of_call(), self.options.even_poisoned);
+            let attempted = attempt_contended(lock, self.options.want, self.site, &Owner::of_call(), self.options.even_poisoned);
             if !attempted.as_ref().is_err_and(|error| error.is_would_block() || error.is_needs_worker()) {
                 self.state = State::Done;
                 return attempted;
@@ -254,13 +300,13 @@ impl Wait {
             return Err(Error::new(
                 Kind::WouldBlock,
                 format!(
-                    "{} is held, and waiting for it here would block a thread of the async runtime: await lock() instead, or in spawn_blocking \
+                    "{}, and waiting for it here would block a thread of the async runtime: await lock() instead, or in spawn_blocking \
                      call Handle::current().block_on(lock())",
-                    raw.label()
+                    lock.raw().taken_label()
                 ),
             ));
         }
-        block_on(std::future::poll_fn(|cx| self.poll(raw, cx)))
+        block_on(std::future::poll_fn(|cx| self.poll(lock, cx)))
     }
 }
 
@@ -282,26 +328,32 @@ impl Bound {
             over = span.is_zero();
             expires = raw.domain().clock().now() + span;
         }
-        Bound { owner, deadline: deadline.map_or(NEVER, |deadline| raw.domain().rank_of(deadline)), expires, over, depth: 1 }
+        Bound { owner, deadline: deadline.map_or(NEVER, |deadline| raw.domain().rank_of(deadline)), expires, over }
     }
 
     /// However long it takes.
     pub(super) fn unlimited(owner: Owner) -> Bound {
-        Bound { owner, deadline: NEVER, expires: Moment::END, over: false, depth: 1 }
-    }
-
-    pub(super) fn levels(self, depth: u32) -> Bound {
-        Bound { depth, ..self }
+        Bound { owner, deadline: NEVER, expires: Moment::END, over: false }
     }
 }
 
 /// For who has just got the lock: what it has, unless an earlier holder poisoned it.
 #[inline]
-fn held(raw: &Raw, word: u64, even_poisoned: bool, levels: u32) -> Result<Held> {
-    if !raw.poison.is_off() {
-        raw.admit(even_poisoned, levels)?;
+fn held(lock: &impl Word, word: u64, want: Want, even_poisoned: bool) -> Result<Held> {
+    let raw = lock.raw();
+    let held = Held::new(raw, word, want);
+    if raw.poison.is_off() { Ok(held) } else { unless_poisoned(lock, held, even_poisoned) }
+}
+
+#[cold]
+fn unless_poisoned(lock: &impl Word, held: Held, even_poisoned: bool) -> Result<Held> {
+    let raw = lock.raw();
+    if !raw.poison.is_poisoned() || even_poisoned {
+        return Ok(held);
     }
-    Ok(Held::with_word(raw, word))
+    let error = raw.poison.error(&raw.label());
+    lock.give_up(held);
+    Err(error)
 }
 
 /// Poisons the lock unless the holder's work is finished before this is dropped.
@@ -323,39 +375,25 @@ impl Drop for Unfinished<'_> {
     }
 }
 
-fn look(raw: &Raw, wait: WaitKey, cx: &mut Context<'_>) -> Fate {
-    let mut waker = Some(cx.waker().clone());
-    raw.domain().event(|core| raw.look(core, wait, &mut waker))
-}
-
 /// Acquires without waiting, or not at all.
 #[inline]
-pub(super) fn attempt(raw: &Raw, site: Site) -> Result<Held> {
-    if let Some(word) = take_at_once(raw, number_of_poll(), site) {
-        return held(raw, word, false, 1);
+pub(super) fn attempt(lock: &impl Word, want: Want, site: Site) -> Result<Held> {
+    if let Some(word) = lock.take(number_of_poll(), want, site) {
+        return held(lock, word, want, false);
     }
-    attempt_contended(raw, site, &Owner::of_poll(), false)
+    attempt_contended(lock, want, site, &Owner::of_poll(), false)
 }
 
-fn attempt_contended(raw: &Raw, site: Site, owner: &Owner, even_poisoned: bool) -> Result<Held> {
-    let ask =
-        Ask { owner, priority: None, deadline: None, expires: None, over: true, arrival: None, depth: 1, declared: false, site, at: NEVER };
-    match raw.domain().event(|core| raw.enter(core, &ask, &mut None)) {
-        Entered::Held => held(raw, 0, even_poisoned, 1),
+fn attempt_contended(lock: &impl Word, want: Want, site: Site, owner: &Owner, even_poisoned: bool) -> Result<Held> {
+    let raw = lock.raw();
+    let ask = Ask::attempt(owner, want, site);
+    match raw.domain().event(|core| lock.enter(core, &ask, &mut None)) {
+        Entered::Held(word) => held(lock, word, want, even_poisoned),
         Entered::NeedsWorker => Err(needs_worker(raw)),
         Entered::Overflow => Err(overflow(raw.label())),
-        _ => Err(Error::new(Kind::WouldBlock, format!("{} is held", raw.label()))),
+        Entered::Refused(error) => Err(error),
+        _ => Err(Error::new(Kind::WouldBlock, raw.taken_label())),
     }
-}
-
-/// Takes the lock if it is free, or enters again who may.
-#[inline]
-fn take_at_once(raw: &Raw, number: u64, site: Site) -> Option<u64> {
-    let taken = raw.take_free(number, site);
-    if taken.is_none() && raw.is_reentrant() && is_one_line(number) {
-        return raw.enter_again(number);
-    }
-    taken
 }
 
 fn needs_worker(raw: &Raw) -> Error {
@@ -375,13 +413,21 @@ pub(super) fn overflow(label: impl std::fmt::Display) -> Error {
 
 /// Only what is a lock under its type but no lock is waited for in vain; it looks there first.
 fn dismissed(raw: &Raw) -> Error {
-    Error::new(Kind::Closed, format!("{} need not be waited for any more", raw.label()))
+    Error::new(Kind::Closed, format!("{} is closed", raw.label()))
 }
 
 fn timed_out(raw: &Raw) -> Error {
-    match raw.label() {
+    let (nameless, late) = match raw.kind() {
+        LockKind::Condition => ("the condition was not notified in time", "was not notified in time"),
+        LockKind::Event => ("the event was not set in time", "was not set in time"),
+        LockKind::Promise => ("the promise was not set in time", "was not set in time"),
+        LockKind::Barrier => ("the barrier was not complete in time", "was not complete in time"),
+        LockKind::Semaphore => ("the semaphore had too few free permits all the time", "had too few free permits all the time"),
+        _ => ("the lock was not free in time", "was not free in time"),
+    };
+    match raw.is_called() {
         // Where many waits time out, text that is made anew each time would be most of what they cost.
-        Cow::Borrowed(_) => Error::new(Kind::Timeout, "the lock was not free in time"),
-        Cow::Owned(label) => Error::new(Kind::Timeout, format!("{label} was not free in time")),
+        false => Error::new(Kind::Timeout, nameless),
+        true => Error::new(Kind::Timeout, format!("{} {late}", raw.label())),
     }
 }

@@ -12,7 +12,7 @@ use super::polls::Hand;
 use crate::case_text::{Call, Names, Outcome, Snapshot, Stage};
 use heirlock::clock::{Clock, ManualClock, Moment};
 use heirlock::local::graph::{Kind, LockSpec};
-use heirlock::local::{AcquireOwned, Domain, Mutex, OwnedMutexGuard, OwnedRLockGuard, RLock};
+use heirlock::local::{Domain, Mutex, OwnedMutexGuard, OwnedRLockGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RLock, RwLock};
 use heirlock::{Result, Worker};
 
 /// What a text leaves open.
@@ -22,13 +22,22 @@ pub(crate) struct Manner {
     pub(crate) tracked: bool,
     /// Whether a grant is taken at once, or only when its worker does something with the lock.
     pub(crate) prompt: bool,
-    /// Whether a re-entrant lock stands in for every mutex.
-    pub(crate) reentrant: bool,
+    /// What stands in for every mutex.
+    pub(crate) mutex: StandIn,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StandIn {
+    Mutex,
+    RLock,
+    /// A read-write lock that is only written.
+    RwLock,
 }
 
 enum Lock {
     Mutex(Arc<Mutex<()>>),
     RLock(Arc<RLock<()>>),
+    RwLock(Arc<RwLock<()>>),
 }
 
 /// Dropped when its level ends.
@@ -36,6 +45,8 @@ enum Lock {
 enum Guard {
     Mutex(OwnedMutexGuard<()>),
     RLock(OwnedRLockGuard<()>),
+    Read(OwnedRwLockReadGuard<()>),
+    Write(OwnedRwLockWriteGuard<()>),
 }
 
 impl Lock {
@@ -43,6 +54,7 @@ impl Lock {
         match self {
             Lock::Mutex(lock) => lock.is_locked(),
             Lock::RLock(lock) => lock.is_locked(),
+            Lock::RwLock(lock) => lock.is_locked(),
         }
     }
 }
@@ -183,8 +195,8 @@ impl Locks {
         let timeout = expires.or(call.timeout.map(Duration::from_millis));
         let deadline = call.deadline.map(|deadline| self.deadline(deadline));
         macro_rules! hand {
-            ($kind:ident, $lock:expr) => {{
-                let mut acquire: AcquireOwned<$kind<()>> = $lock.lock_owned();
+            ($guard:ident, $acquire:expr) => {{
+                let mut acquire = $acquire;
                 if let Some(priority) = call.priority {
                     acquire = acquire.priority(priority);
                 }
@@ -194,12 +206,14 @@ impl Locks {
                 if let Some(timeout) = timeout {
                     acquire = acquire.timeout(timeout);
                 }
-                Hand::by(&self.workers[worker], async move { acquire.await.map(Guard::$kind) })
+                Hand::by(&self.workers[worker], async move { acquire.await.map(Guard::$guard) })
             }};
         }
         match &self.made[lock] {
-            Lock::Mutex(lock) => hand!(Mutex, lock),
-            Lock::RLock(lock) => hand!(RLock, lock),
+            Lock::Mutex(lock) => hand!(Mutex, lock.lock_owned()),
+            Lock::RLock(lock) => hand!(RLock, lock.lock_owned()),
+            Lock::RwLock(lock) if call.shared => hand!(Read, lock.read_owned()),
+            Lock::RwLock(lock) => hand!(Write, lock.write_owned()),
         }
     }
 }
@@ -236,8 +250,10 @@ impl Stage for Locks {
             }};
         }
         let lock = match spec.kind {
-            Kind::Mutex if !self.manner.reentrant => lock!(Mutex),
+            Kind::Mutex if self.manner.mutex == StandIn::Mutex => lock!(Mutex),
+            Kind::Mutex if self.manner.mutex == StandIn::RwLock => lock!(RwLock),
             Kind::Mutex | Kind::RLock => lock!(RLock),
+            Kind::RwLock => lock!(RwLock),
             kind => panic!("{name}: there is no {kind:?} yet"),
         };
         self.made.insert(name.to_owned(), lock);
@@ -245,7 +261,6 @@ impl Stage for Locks {
     }
 
     fn acquire(&mut self, worker: &str, lock: &str, wait: &str, call: Call) -> Outcome {
-        assert!(!call.shared, "these locks are exclusive");
         self.notice(worker, lock);
         let mut hand = self.hand(worker, lock, call, wait);
         match hand.poll() {
@@ -267,8 +282,8 @@ impl Stage for Locks {
         }
     }
 
-    fn try_acquire(&mut self, worker: &str, lock: &str, _shared: bool) -> Outcome {
-        let call = Call { timeout: Some(0), ..Call::default() };
+    fn try_acquire(&mut self, worker: &str, lock: &str, shared: bool) -> Outcome {
+        let call = Call { timeout: Some(0), shared, ..Call::default() };
         match self.hand(worker, lock, call, "").ready() {
             Ok(guard) => {
                 self.guards.entry((lock.to_owned(), worker.to_owned())).or_default().push(guard);

@@ -8,8 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use heirlock::local::graph::{DeadlockPolicy, Kind, LockSpec, Mode, NEVER, Urgency};
 
+#[path = "graph_naive_acquire.rs"]
+mod acquire;
 #[path = "graph_naive_change.rs"]
 mod change;
+#[path = "graph_naive_permits.rs"]
+mod permits;
+#[path = "graph_naive_upgrade.rs"]
+mod upgrade;
 #[path = "graph_naive_view.rs"]
 mod view;
 
@@ -35,6 +41,10 @@ struct Lock {
     bypassed: u32,
     /// Of a condition: notifications on their way to the first of the queue.
     owed: u32,
+    /// Of a semaphore: free permits.
+    free: u64,
+    /// Whether who was upgradable, or wrote, has become a reader or has left some.
+    loosened: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -42,6 +52,7 @@ pub(crate) struct Wait {
     worker: Id,
     lock: Id,
     mode: Mode,
+    upgrades: bool,
     depth: u32,
     priority: Option<i32>,
     deadline: u64,
@@ -127,9 +138,13 @@ pub(crate) struct Naive {
     /// The wait of the acquire that is the event.
     asks: Option<Id>,
     closers: Vec<Id>,
+    /// Those of them who would be upgradable, and are looked at because who was has gone.
+    reviewed: Vec<Id>,
     doubtful: Vec<Id>,
-    /// How many readers were let in past writers.
+    /// How many readers were let in past writers; how many of them to be upgradable, how many when the upgradable one had gone.
     pub(crate) let_in: usize,
+    pub(crate) let_in_upgradable: usize,
+    pub(crate) let_in_late: usize,
 }
 
 impl Naive {
@@ -144,7 +159,7 @@ impl Naive {
     }
 
     pub(crate) fn add_lock(&mut self, id: Id, spec: LockSpec) {
-        self.locks.insert(id, Lock { spec, oldest: None, bypassed: 0, owed: 0 });
+        self.locks.insert(id, Lock { spec, oldest: None, bypassed: 0, owed: 0, free: spec.permits, loosened: false });
     }
 
     pub(crate) fn advance(&mut self, now: u64) {
@@ -159,7 +174,8 @@ impl Naive {
     pub(crate) fn event(&mut self, hint: &Did, held: bool, act: impl FnOnce(&mut Naive) -> Reply) -> (Reply, Did) {
         let before = self.effectives();
         (self.did, self.hint, self.held) = (Did::default(), hint.clone(), held);
-        (self.let_in, self.asks) = (0, None);
+        (self.let_in, self.let_in_upgradable, self.let_in_late, self.asks) = (0, 0, 0, None);
+        self.reviewed.clear();
         let reply = act(self);
         self.finish();
         for (worker, effective) in self.effectives() {
@@ -191,7 +207,7 @@ impl Naive {
     // The events.
 
     pub(crate) fn notify(&mut self, lock: Id) -> Reply {
-        if self.kind(lock) != Kind::Condition {
+        if !self.is_condition(lock) {
             return Reply::Done(false);
         }
         self.owe(lock);
@@ -214,95 +230,11 @@ impl Naive {
     }
 
     pub(crate) fn hold(&mut self, worker: Id, lock: Id, mode: Mode, depth: u32) -> Reply {
-        let held = self.kind(lock) != Kind::Condition;
+        let held = self.has_holders(lock);
         if held {
             self.add_hold(worker, lock, self.mode(lock, mode), depth);
         }
         Reply::Done(held)
-    }
-
-    pub(crate) fn acquire(&mut self, ask: Ask) -> Reply {
-        let Ask { wait, worker, lock, depth, .. } = ask;
-        self.asks = Some(wait);
-        let mode = self.mode(lock, ask.mode);
-        if let Some(reply) = self.reenter(worker, lock, mode, depth) {
-            return reply;
-        }
-        let sequential = self.workers[&worker].sequential;
-        if mode == Mode::Exclusive && sequential && self.find(worker, lock).is_some_and(|at| self.holds[at].mode == Mode::Shared) {
-            self.did.refused = Some(vec![(worker, lock, 0)]);
-            return Reply::Deadlock;
-        }
-        let deadline = self.workers[&worker].deadline.min(ask.deadline.unwrap_or(NEVER));
-        let arrival = ask.arrival.unwrap_or(self.arrivals);
-        self.arrivals = self.arrivals.max(arrival + 1);
-        let expires = ask.expires.unwrap_or(NEVER);
-        let new = Wait { worker, lock, mode, depth, priority: ask.priority, deadline, expires, arrival, granted: false, turn: 0 };
-        self.waits.insert(wait, new);
-        if self.queue(lock)[0] == wait && self.fits(wait) {
-            // It never waits.
-            self.waits.remove(&wait);
-            if let Some(entry) = self.locks.get_mut(&lock).filter(|entry| entry.oldest.is_some()) {
-                entry.bypassed += 1;
-            }
-            self.add_hold(worker, lock, mode, depth);
-            return Reply::Held(self.depth(worker, lock));
-        }
-        self.recount(lock);
-        self.promote();
-        let refused = self.resolve(worker, Some(wait));
-        self.finish();
-        let ended = self.did.ended.iter().position(|(ended, _)| *ended == wait).map(|at| self.did.ended.remove(at).1);
-        if let Some(cycle) = refused.or(ended) {
-            self.did.refused = Some(cycle);
-            return Reply::Deadlock;
-        }
-        if self.waits.get(&wait).is_none_or(|wait| !wait.granted) {
-            return Reply::Queued;
-        }
-        self.did.granted.retain(|granted| *granted != wait);
-        self.waits.remove(&wait);
-        self.displace(worker, lock);
-        Reply::Held(self.depth(worker, lock))
-    }
-
-    pub(crate) fn try_acquire(&mut self, worker: Id, lock: Id, mode: Mode) -> Reply {
-        let mode = self.mode(lock, mode);
-        if let Some(reply) = self.reenter(worker, lock, mode, 1) {
-            return reply;
-        }
-        if self.kind(lock) == Kind::Condition || !self.queue(lock).is_empty() || !self.beside(lock, mode) {
-            return Reply::No;
-        }
-        self.add_hold(worker, lock, mode, 1);
-        Reply::Held(1)
-    }
-
-    fn reenter(&mut self, worker: Id, lock: Id, mode: Mode, depth: u32) -> Option<Reply> {
-        while let Some(grant) = self.untaken(worker, lock) {
-            self.did.displaced.insert(grant, self.waits[&grant].arrival);
-            if self.waits[&grant].mode == mode {
-                let granted = self.waits.remove(&grant).unwrap();
-                if let Some(at) = self.find(worker, lock) {
-                    self.holds[at].depth = self.holds[at].depth - granted.depth + depth;
-                }
-                self.displace(worker, lock);
-                return Some(Reply::Held(self.depth(worker, lock)));
-            }
-            self.give_back(grant);
-            self.promote();
-        }
-        let at = self.find(worker, lock)?;
-        let enters = match self.locks[&lock].spec.kind {
-            Kind::Mutex | Kind::Condition => false,
-            Kind::RLock => true,
-            Kind::RwLock => mode == Mode::Shared && self.holds[at].mode == Mode::Shared,
-        };
-        enters.then(|| {
-            let Some(depth) = self.holds[at].depth.checked_add(depth) else { return Reply::Overflow };
-            self.holds[at].depth = depth;
-            Reply::Held(depth)
-        })
     }
 
     pub(crate) fn take(&mut self, wait: Id) -> Reply {
@@ -348,10 +280,22 @@ impl Naive {
     }
 
     pub(crate) fn release(&mut self, worker: Id, lock: Id, levels: u32) -> Reply {
+        let released = self.depth(worker, lock).min(levels);
+        if self.kind(lock) == Kind::Semaphore {
+            self.free_up(lock, released);
+        }
+        self.give_up(worker, lock, levels)
+    }
+
+    fn give_up(&mut self, worker: Id, lock: Id, levels: u32) -> Reply {
         let Some(at) = self.find(worker, lock) else { return Reply::NotHeld };
+        if self.holds[at].depth <= levels {
+            self.end_upgrade(worker, lock);
+        }
         let mine = |wait: &&Wait| wait.granted && wait.worker == worker && wait.lock == lock;
         let mut noted = false;
-        while self.holds[at].depth < levels + self.waits.values().filter(mine).map(|wait| wait.depth).sum::<u32>() {
+        let untaken = |naive: &Naive| naive.waits.values().filter(mine).map(|wait| u64::from(wait.depth)).sum::<u64>();
+        while u64::from(self.holds[at].depth) < u64::from(levels) + untaken(self) {
             let Some(grant) = self.untaken(worker, lock) else { break };
             self.waits.remove(&grant);
             noted = true;
@@ -364,15 +308,22 @@ impl Naive {
             }
             return Reply::Kept(left);
         }
-        self.holds.remove(at);
+        self.drop_hold(at);
         Reply::Freed
     }
 
     pub(crate) fn transfer(&mut self, lock: Id, from: Id, to: Id) -> Reply {
         let Some(at) = self.find(from, lock) else { return Reply::Done(false) };
         if from != to {
+            let depth = u64::from(self.holds[at].depth);
+            let sum =
+                depth + if self.kind(lock) == Kind::Semaphore { self.permits_to_be(to, lock) } else { u64::from(self.depth(to, lock)) };
+            if sum > u64::from(u32::MAX) {
+                return Reply::Done(false);
+            }
             self.waits.retain(|_, wait| !(wait.granted && wait.worker == from && wait.lock == lock));
-            let hold = self.holds.remove(at);
+            self.end_upgrade(from, lock);
+            let hold = self.drop_hold(at);
             self.add_hold(to, lock, hold.mode, hold.depth);
             if self.kind(lock) == Kind::RLock {
                 self.displace(to, lock);

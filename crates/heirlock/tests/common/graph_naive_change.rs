@@ -12,11 +12,17 @@ impl Naive {
         let gone: Vec<Id> = self.waits.iter().filter(|(_, wait)| wait.worker == worker).map(|(id, _)| *id).collect();
         for wait in gone {
             self.did.removed.insert(wait);
-            if let Some(Wait { lock, granted: true, .. }) = self.waits.remove(&wait) {
-                self.owe(lock);
+            if self.waits[&wait].granted {
+                self.give_back(wait);
+            } else {
+                self.waits.remove(&wait);
             }
         }
-        self.holds.retain(|hold| hold.worker != worker);
+        while let Some(at) = self.holds.iter().position(|hold| hold.worker == worker) {
+            let hold = self.drop_hold(at);
+            let free = &mut self.locks.get_mut(&hold.lock).unwrap().free;
+            *free = free.saturating_add(u64::from(hold.depth));
+        }
         let removed = self.workers.remove(&worker).unwrap();
         for fork in self.workers.values_mut().filter(|fork| fork.parent == Some(worker)) {
             fork.parent = removed.parent;
@@ -42,22 +48,37 @@ impl Naive {
     }
 
     pub(crate) fn mode(&self, lock: Id, mode: Mode) -> Mode {
-        if self.locks[&lock].spec.kind == Kind::RwLock { mode } else { Mode::Exclusive }
+        match self.locks[&lock].spec.kind {
+            Kind::RwLock => mode,
+            Kind::Semaphore => Mode::Shared,
+            _ => Mode::Exclusive,
+        }
     }
 
     pub(crate) fn add_hold(&mut self, worker: Id, lock: Id, mode: Mode, depth: u32) {
         match self.find(worker, lock) {
-            Some(at) => self.holds[at].depth += depth,
+            Some(at) => {
+                let hold = &mut self.holds[at];
+                hold.depth = hold.depth.saturating_add(depth);
+                if mode != Mode::Shared {
+                    hold.mode = mode;
+                }
+            }
             None => self.holds.push(Hold { worker, lock, mode, depth }),
         }
+        self.may_close(worker);
+    }
+
+    /// What the worker waits for, or what others wait for that it holds, has changed: a cycle over it may be closed, or be of another kind.
+    pub(crate) fn may_close(&mut self, worker: Id) {
         if !self.pending(worker).is_empty() || self.workers.values().any(|fork| fork.parent == Some(worker)) {
             self.closers.push(worker);
         }
     }
 
     pub(crate) fn grant(&mut self, wait: Id) {
-        let lock = self.waits[&wait].lock;
-        if self.locks[&lock].oldest.is_some_and(|oldest| oldest != wait) {
+        let Wait { lock, upgrades, .. } = self.waits[&wait];
+        if !upgrades && self.locks[&lock].oldest.is_some_and(|oldest| oldest != wait) {
             self.locks.get_mut(&lock).unwrap().bypassed += 1;
         }
         let granted = self.waits.get_mut(&wait).unwrap();
@@ -67,12 +88,25 @@ impl Naive {
         let Wait { worker, mode, depth, .. } = granted.clone();
         self.did.granted.push(wait);
         self.recount(lock);
-        if self.kind(lock) != Kind::Condition {
-            return self.add_hold(worker, lock, mode, depth);
+        if upgrades {
+            return self.harden(worker, lock);
         }
-        self.locks.get_mut(&lock).unwrap().owed -= 1;
-        if self.pending(worker).len() == 1 {
+        self.have(worker, lock, mode, depth);
+        if !self.has_holders(lock) && self.pending(worker).len() == 1 {
             self.doubtful.push(worker);
+        }
+    }
+
+    /// It has what it was granted.
+    pub(crate) fn have(&mut self, worker: Id, lock: Id, mode: Mode, depth: u32) {
+        let entry = self.locks.get_mut(&lock).unwrap();
+        if entry.spec.kind == Kind::Semaphore {
+            entry.free -= u64::from(depth);
+        } else if entry.spec.kind.is_condition() {
+            entry.owed -= 1;
+        }
+        if self.has_holders(lock) {
+            self.add_hold(worker, lock, mode, depth);
         }
     }
 
@@ -86,14 +120,25 @@ impl Naive {
     }
 
     pub(crate) fn give_back(&mut self, wait: Id) {
-        let Wait { worker, lock, depth, .. } = self.waits.remove(&wait).unwrap();
-        if self.kind(lock) == Kind::Condition {
+        let Wait { worker, lock, depth, mode, upgrades, .. } = self.waits.remove(&wait).unwrap();
+        if self.is_condition(lock) {
             return self.owe(lock);
         }
+        if self.kind(lock) == Kind::Semaphore {
+            self.free_up(lock, depth);
+        }
+        if !self.has_holders(lock) {
+            return;
+        }
         let at = self.find(worker, lock).unwrap();
+        if upgrades {
+            return self.soften(at, Mode::Upgradable);
+        }
         self.holds[at].depth -= depth;
         if self.holds[at].depth == 0 {
-            self.holds.remove(at);
+            self.drop_hold(at);
+        } else if mode == Mode::Upgradable {
+            self.soften(at, Mode::Shared);
         }
     }
 
@@ -115,7 +160,7 @@ impl Naive {
     }
 
     pub(crate) fn recount(&mut self, lock: Id) {
-        let oldest = self.queued(lock).into_iter().min_by_key(|wait| self.waits[wait].arrival);
+        let oldest = self.queued(lock).into_iter().filter(|wait| !self.waits[wait].upgrades).min_by_key(|wait| self.waits[wait].arrival);
         let Some(entry) = self.locks.get_mut(&lock) else { return };
         if entry.spec.bypass.is_some() && entry.oldest != oldest {
             (entry.oldest, entry.bypassed) = (oldest, 0);
@@ -125,8 +170,7 @@ impl Naive {
     pub(crate) fn promote(&mut self) {
         loop {
             self.compute();
-            let next = self.locks.keys().find_map(|lock| self.queue(*lock).first().copied().filter(|first| self.fits(*first)));
-            let Some(wait) = next else { break };
+            let Some(wait) = self.next_grant() else { break };
             if self.waits[&wait].expires <= self.now {
                 self.end(wait);
                 self.did.expired.push(wait);
@@ -138,6 +182,18 @@ impl Naive {
             // Nobody waits: it is not kept.
             lock.owed = 0;
         }
+    }
+
+    /// Of the lock with the smallest id that has one.
+    fn next_grant(&mut self) -> Option<Id> {
+        for lock in self.locks.keys().copied().collect::<Vec<_>>() {
+            let first = self.queue(lock).first().copied();
+            if first.is_some_and(|first| self.fits(first)) {
+                return first;
+            }
+            self.review(lock);
+        }
+        None
     }
 
     /// The closer's cycles. The one for which its own wait was refused.
@@ -174,8 +230,11 @@ impl Naive {
                 let told = self.did.granted.iter().filter(|granted| Some(**granted) != self.asks).count();
                 let next = self.hint.granted.get(told).copied().filter(|wait| readers.contains(wait));
                 let next = next.or(own.filter(|own| self.held && readers.contains(own)));
+                let next = next.unwrap_or_else(|| panic!("one of {readers:?} should be let in"));
                 self.let_in += 1;
-                self.grant(next.unwrap_or_else(|| panic!("one of {readers:?} should be let in")));
+                self.let_in_upgradable += usize::from(self.waits[&next].mode == Mode::Upgradable);
+                self.let_in_late += usize::from(self.reviewed.contains(&worker));
+                self.grant(next);
                 self.promote();
             }
         }

@@ -61,7 +61,7 @@ impl Naive {
                 Order::Deadline => (deadline, i128::from(priority)),
                 Order::Fifo => (0, 0),
             };
-            (overdue != Some(*id), first, second, wait.arrival)
+            (!wait.upgrades, overdue != Some(*id), first, second, wait.arrival)
         });
         queue
     }
@@ -85,12 +85,26 @@ impl Naive {
     }
 
     pub(crate) fn beside(&self, lock: Id, mode: Mode) -> bool {
-        self.holds.iter().filter(|hold| hold.lock == lock).all(|hold| hold.mode == Mode::Shared && mode == Mode::Shared)
+        self.holds.iter().filter(|hold| hold.lock == lock).all(|hold| compatible(hold.mode, mode))
     }
 
     pub(crate) fn fits(&self, wait: Id) -> bool {
+        let Wait { worker, lock, mode, upgrades, depth, .. } = self.waits[&wait];
+        if upgrades { self.is_alone(worker, lock) } else { self.admits(lock, mode, depth) }
+    }
+
+    pub(crate) fn admits(&self, lock: Id, mode: Mode, depth: u32) -> bool {
+        match self.kind(lock) {
+            Kind::Semaphore => self.locks[&lock].free >= u64::from(depth),
+            kind if kind.is_condition() => self.locks[&lock].owed > 0,
+            _ => self.beside(lock, mode),
+        }
+    }
+
+    /// Whether only its place in the queue keeps a wait from holding beside those who hold.
+    pub(crate) fn is_kept_out(&self, wait: Id) -> bool {
         let Wait { lock, mode, .. } = self.waits[&wait];
-        if self.kind(lock) == Kind::Condition { self.locks[&lock].owed > 0 } else { self.beside(lock, mode) }
+        self.kind(lock) != Kind::Semaphore && mode != Mode::Exclusive && self.beside(lock, mode)
     }
 
     // Cycles.
@@ -101,13 +115,26 @@ impl Naive {
 
     /// Whom a wait waits for.
     pub(crate) fn ways(&self, wait: Id, soft: Soft) -> BTreeSet<Id> {
-        let Wait { worker, lock, mode, .. } = self.waits[&wait];
-        if self.beside(lock, mode) && soft == Soft::None {
+        let Wait { worker, lock, mode, upgrades, .. } = self.waits[&wait];
+        let kept_out = self.is_kept_out(wait);
+        if kept_out && soft == Soft::None {
             return BTreeSet::new();
         }
-        let mine = |other: &&Wait| other.granted && other.worker == worker && other.lock == lock;
-        let untaken: u32 = self.waits.values().filter(mine).map(|other| other.depth).sum();
-        let bars = |hold: &&Hold| hold.lock == lock && (hold.worker != worker || untaken < hold.depth);
+        let others = |other: &&Wait| other.granted && other.worker == worker && other.lock == lock;
+        let untaken: u32 = self.waits.values().filter(others).map(|other| other.depth).sum();
+        let told_upgradable = self.waits.values().filter(others).any(|other| other.mode == Mode::Upgradable);
+        let bars = |hold: &&Hold| {
+            if hold.lock != lock || (mode == Mode::Upgradable && !kept_out && hold.mode == Mode::Shared) {
+                return false;
+            }
+            match hold.mode {
+                _ if hold.worker != worker => true,
+                // What it has of its own, and knows of; its upgradable level is not in its way.
+                _ if upgrades => untaken + 1 < hold.depth,
+                Mode::Upgradable if mode == Mode::Upgradable => !told_upgradable,
+                _ => untaken < hold.depth,
+            }
+        };
         self.holds.iter().filter(bars).map(|hold| hold.worker).collect()
     }
 
@@ -154,9 +181,7 @@ impl Naive {
                 let back = |to: &Id| {
                     (*to == worker && (!certain || self.sound(worker))) || self.reach(*to, certain, Soft::Any, false).contains(&worker)
                 };
-                self.beside(lock, self.waits[wait].mode)
-                    && (!certain || self.locks[&lock].spec.owned)
-                    && self.ways(*wait, Soft::Any).iter().any(back)
+                self.is_kept_out(*wait) && (!certain || self.locks[&lock].spec.owned) && self.ways(*wait, Soft::Any).iter().any(back)
             });
             let readers: BTreeSet<Id> = readers.collect();
             if !readers.is_empty() {
@@ -172,4 +197,9 @@ impl Naive {
 pub(crate) enum Soft {
     None,
     Any,
+}
+
+/// Whether two workers may hold so at once.
+fn compatible(one: Mode, other: Mode) -> bool {
+    [one, other].contains(&Mode::Shared) && ![one, other].contains(&Mode::Exclusive)
 }

@@ -13,6 +13,10 @@ use super::random::Random;
 
 #[path = "graph_pair_compare.rs"]
 mod compare;
+#[path = "graph_pair_permits.rs"]
+mod permits;
+#[path = "graph_pair_upgrade.rs"]
+mod upgrade;
 
 /// What a history has.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +24,8 @@ pub(crate) struct Flavour {
     pub(crate) policy: DeadlockPolicy,
     workers: u64,
     locks: u64,
-    /// Of a hundred: forks, bare tasks, calls with a deadline, acquires by one who waits already, takes of grants at once.
+    /// Of a hundred: locks with readers; forks, bare tasks, calls with a deadline, acquires by one who waits already, takes of grants at once.
+    readers: u64,
     forks: u64,
     bare: u64,
     deadlines: u64,
@@ -39,11 +44,11 @@ pub(crate) struct Pair {
     keys: BTreeMap<Id, WaitKey>,
     names: BTreeMap<WaitKey, Id>,
     next_wait: Id,
-    /// Waits that lost their places, with whose they were.
-    displaced: Vec<(Id, Id, u64)>,
+    /// Waits that lost their places, with whose they were; whether they were to upgrade.
+    displaced: Vec<(Id, Id, bool, u64)>,
     /// Given up for a condition.
     parted: Vec<(Id, Id, u32)>,
-    asked: BTreeMap<Id, (Id, Id)>,
+    asked: BTreeMap<Id, (Id, Id, bool)>,
     now: u64,
     pub(crate) log: Vec<String>,
     pub(crate) tally: BTreeMap<&'static str, usize>,
@@ -52,16 +57,21 @@ pub(crate) struct Pair {
 impl Pair {
     pub(crate) fn new(mut random: Random) -> Pair {
         let policy = [DeadlockPolicy::Closer, DeadlockPolicy::Closer, DeadlockPolicy::LowestPriority, DeadlockPolicy::ErrSuspected];
-        let flavour = Flavour {
+        let mut flavour = Flavour {
             policy: policy[random.index(4)],
             workers: random.within(2, 9),
             locks: random.within(1, 6),
+            readers: random.pick(&[20, 20, 95]),
             forks: random.pick(&[0, 0, 30, 60]),
             bare: random.pick(&[0, 0, 30, 100]),
             deadlines: random.pick(&[0, 30, 60]),
             several: random.pick(&[0, 5, 40, 90]),
             takes: random.pick(&[50, 90, 100]),
         };
+        if random.chance(30) {
+            // Readers who wait for each other, and are not in their own way.
+            (flavour.workers, flavour.locks, flavour.readers, flavour.forks, flavour.several) = (8, random.within(2, 4), 100, 0, 0);
+        }
         let naive = Naive::new(flavour.policy);
         let graph = Graph::new(flavour.policy);
         Pair {
@@ -114,7 +124,9 @@ impl Pair {
             98 => self.remove_worker(worker),
             _ => self.remove_lock(lock),
         }
-        let conditions: Vec<Id> = self.locks.iter().copied().filter(|lock| self.naive.kind(*lock) == Kind::Condition).collect();
+        self.step_permits();
+        self.step_upgrade();
+        let conditions: Vec<Id> = self.locks.iter().copied().filter(|lock| self.naive.is_condition(*lock)).collect();
         if !conditions.is_empty() && self.random.chance(10) {
             let condition = self.random.pick(&conditions);
             self.notify(condition);
@@ -143,7 +155,7 @@ impl Pair {
     }
 
     fn mode(&mut self) -> Mode {
-        if self.random.chance(50) { Mode::Shared } else { Mode::Exclusive }
+        self.random.pick(&[Mode::Shared, Mode::Shared, Mode::Exclusive, Mode::Exclusive, Mode::Upgradable])
     }
 
     fn add_worker(&mut self) {
@@ -152,24 +164,41 @@ impl Pair {
         let base = if fork && self.random.chance(50) { i32::MIN } else { self.priority() };
         let deadline = if self.random.chance(20) { self.deadline() } else { None };
         let sequential = !self.random.chance(self.flavour.bare);
+        self.new_worker(base, deadline, parent, sequential);
+    }
+
+    pub(crate) fn new_worker(&mut self, base: i32, deadline: Option<u64>, parent: Option<Id>, sequential: bool) -> Id {
         let spec = WorkerSpec { base, deadline, parent: parent.map(WorkerKey::from_number), sequential };
         let key = self.graph.add_worker(&spec).get();
         self.log.push(format!("worker {key}: {spec:?}"));
         self.naive.add_worker(key, base, deadline, parent, sequential);
         self.workers.push(key);
         self.compare();
+        key
     }
 
     fn add_lock(&mut self) {
-        let kind = self.random.pick(&[Kind::Mutex, Kind::RLock, Kind::RwLock, Kind::RwLock, Kind::RwLock, Kind::Condition]);
+        let kind = match self.random.within(0, 5) {
+            _ if self.random.chance(self.flavour.readers) => Kind::RwLock,
+            0 => self.random.pick(&[Kind::Mutex, Kind::Mutex, Kind::Promise, Kind::Once]),
+            1 => Kind::RLock,
+            2 => self.random.pick(&[Kind::Condition, Kind::Condition, Kind::Event, Kind::Barrier]),
+            _ => Kind::Semaphore,
+        };
         let order = self.random.pick(&[Order::Priority, Order::Priority, Order::Deadline, Order::Fifo]);
         let bypass = if self.random.chance(25) { NonZeroU32::new(u32::try_from(self.random.within(1, 4)).unwrap()) } else { None };
-        let spec = LockSpec { kind, order, bypass, owned: !self.random.chance(8) };
+        let owned = LockSpec::new(kind).owned && !self.random.chance(8);
+        let (permits, tracked) = (self.random.within(0, 4), self.random.chance(60));
+        self.new_lock(LockSpec { kind, order, bypass, owned, permits, tracked });
+    }
+
+    pub(crate) fn new_lock(&mut self, spec: LockSpec) -> Id {
         let key = self.graph.add_lock(spec).get();
         self.log.push(format!("lock {key}: {spec:?}"));
         self.naive.add_lock(key, spec);
         self.locks.push(key);
         self.compare();
+        key
     }
 
     fn acquire(&mut self, worker: Id, lock: Id) {
@@ -181,54 +210,51 @@ impl Pair {
             worker,
             lock,
             mode: self.mode(),
-            depth: 1,
+            depth: self.levels(lock),
             priority: if self.random.chance(20) { Some(self.priority()) } else { None },
             deadline: self.deadline(),
             expires: if self.random.chance(10) { Some(self.now + self.random.within(0, 8)) } else { None },
             arrival: None,
         };
-        let again = self.displaced.pop().filter(|(worker, lock, _)| self.workers.contains(worker) && self.locks.contains(lock));
+        let again = self.displaced.pop().filter(|(worker, lock, ..)| self.workers.contains(worker) && self.locks.contains(lock));
         let parted = self.parted.pop().filter(|(worker, lock, _)| self.workers.contains(worker) && self.locks.contains(lock));
-        if let Some((worker, lock, arrival)) = again {
-            (ask.worker, ask.lock, ask.arrival) = (worker, lock, Some(arrival));
+        if let Some((worker, lock, true, arrival)) = again {
+            return self.upgrade(worker, lock, Some(arrival));
+        }
+        if let Some((worker, lock, _, arrival)) = again {
+            (ask.worker, ask.lock, ask.arrival, ask.depth) = (worker, lock, Some(arrival), self.levels(lock));
         } else if let Some((worker, lock, depth)) = parted {
             (ask.worker, ask.lock, ask.depth) = (worker, lock, depth);
         }
+        self.ask(ask);
+    }
+
+    pub(crate) fn ask(&mut self, ask: Ask) {
         self.next_wait += 1;
-        self.asked.insert(ask.wait, (ask.worker, ask.lock));
-        let Ask { mode, depth, priority, deadline, expires, arrival, .. } = ask;
-        let (worker, lock) = (WorkerKey::from_number(ask.worker), LockKey::from_number(ask.lock));
-        let origin = Origin::UNKNOWN;
-        let request = Request { worker, lock, mode, depth, priority, deadline, expires, arrival, origin };
+        self.asked.insert(ask.wait, (ask.worker, ask.lock, false));
+        let request = request(ask);
         self.event(
             &format!("{ask:?}"),
-            |graph, effects, names| match graph.acquire(&request, effects) {
-                Acquired::Held(depth) => (Reply::Held(depth), None),
-                Acquired::Queued(key) => {
-                    names.push((key, ask.wait));
-                    (Reply::Queued, None)
-                }
-                Acquired::Deadlock(cycle) => (Reply::Deadlock, Some(cycle)),
-                Acquired::Overflow => (Reply::Overflow, None),
-            },
+            |graph, effects, names| acquired(graph.acquire(&request, effects), ask.wait, names),
             |naive| naive.acquire(ask),
         );
     }
 
     fn try_acquire(&mut self, worker: Id, lock: Id) {
-        let mode = self.mode();
+        let (mode, depth) = (self.mode(), self.levels(lock));
         let (w, l) = (WorkerKey::from_number(worker), LockKey::from_number(lock));
         self.event(
-            &format!("{worker} tries {lock} {mode:?}"),
+            &format!("{worker} tries {lock} {mode:?} {depth}"),
             |graph, effects, _| {
-                let reply = match graph.try_acquire(&Request::new(w, l, mode), effects) {
+                let reply = match graph.try_acquire(&Request { depth, ..Request::new(w, l, mode) }, effects) {
                     None => Reply::No,
                     Some(Acquired::Held(depth)) => Reply::Held(depth),
+                    Some(Acquired::Overflow) => Reply::Overflow,
                     Some(other) => panic!("{other:?}"),
                 };
                 (reply, None)
             },
-            |naive| naive.try_acquire(worker, lock, mode),
+            |naive| naive.try_acquire(worker, lock, mode, depth),
         );
     }
 
@@ -264,18 +290,16 @@ impl Pair {
 
     fn release(&mut self) {
         let Some(Hold { worker, lock, .. }) = self.some_hold() else { return };
+        let levels = self.levels(lock);
+        self.release_levels(worker, lock, levels);
+    }
+
+    pub(crate) fn release_levels(&mut self, worker: Id, lock: Id, levels: u32) {
         let (w, l) = (WorkerKey::from_number(worker), LockKey::from_number(lock));
         self.event(
-            &format!("{worker} releases {lock}"),
-            |graph, effects, _| {
-                let reply = match graph.release(w, l, effects) {
-                    Released::Kept(depth) => Reply::Kept(depth),
-                    Released::Freed => Reply::Freed,
-                    Released::NotHeld => Reply::NotHeld,
-                };
-                (reply, None)
-            },
-            |naive| naive.release(worker, lock, 1),
+            &format!("{worker} releases {lock} {levels}"),
+            |graph, effects, _| (replied(graph.release_levels(w, l, levels, effects)), None),
+            |naive| naive.release(worker, lock, levels),
         );
     }
 
@@ -355,8 +379,7 @@ impl Pair {
     /// A hold becomes known that was taken without the graph.
     fn import(&mut self, worker: Id, lock: Id) {
         let mode = self.mode();
-        let shared = self.naive.kind(lock) == Kind::RwLock && mode == Mode::Shared;
-        if !self.naive.beside(lock, if shared { mode } else { Mode::Exclusive }) {
+        if !self.naive.beside(lock, self.naive.mode(lock, mode)) {
             return;
         }
         let depth = u32::try_from(self.random.within(1, 3)).unwrap();
@@ -398,5 +421,31 @@ impl Pair {
             }
         }
         assert_eq!(self.graph.counts(), graph::Counts::default());
+    }
+}
+
+fn replied(released: Released) -> Reply {
+    match released {
+        Released::Kept(depth) => Reply::Kept(depth),
+        Released::Freed => Reply::Freed,
+        Released::NotHeld => Reply::NotHeld,
+    }
+}
+
+fn request(ask: Ask) -> Request {
+    let Ask { mode, depth, priority, deadline, expires, arrival, .. } = ask;
+    let (worker, lock) = (WorkerKey::from_number(ask.worker), LockKey::from_number(ask.lock));
+    Request { worker, lock, mode, depth, priority, deadline, expires, arrival, origin: Origin::UNKNOWN }
+}
+
+fn acquired(acquired: Acquired, wait: Id, names: &mut Vec<(WaitKey, Id)>) -> (Reply, Option<graph::Cycle>) {
+    match acquired {
+        Acquired::Held(depth) => (Reply::Held(depth), None),
+        Acquired::Queued(key) => {
+            names.push((key, wait));
+            (Reply::Queued, None)
+        }
+        Acquired::Deadlock(cycle) => (Reply::Deadlock, Some(cycle)),
+        Acquired::Overflow => (Reply::Overflow, None),
     }
 }

@@ -1,6 +1,6 @@
 //! One event for both, and everything that can be seen compared after it.
 
-use heirlock::local::graph::{self, Effects, Graph, Kind, LockKey, On, WaitKey, WorkerKey};
+use heirlock::local::graph::{self, Effects, Graph, LockKey, On, WaitKey, WorkerKey};
 
 use super::Pair;
 use crate::graph_naive::{Cycle, Did, Hold, Id, Naive, Reply};
@@ -35,11 +35,12 @@ impl Pair {
         let (expected, expected_did) = self.naive.event(&did, held, expect);
         assert_eq!((&reply, &did), (&expected, &expected_did), "the graph's answer is left, the reference's right");
         for (wait, arrival) in &did.displaced {
-            let (worker, lock) = self.asked[wait];
-            self.displaced.push((worker, lock, *arrival));
+            let (worker, lock, upgrades) = self.asked[wait];
+            self.displaced.push((worker, lock, upgrades, *arrival));
         }
         let waits = self.naive.waits();
-        let of_condition = |wait: &&Id| waits.get(wait).is_some_and(|wait| self.naive.kind(wait.1) == Kind::Condition);
+        let of_condition = |wait: &&Id| waits.get(wait).is_some_and(|wait| self.naive.is_condition(wait.1));
+        let of_semaphore = |wait: &&Id| waits.get(wait).is_some_and(|wait| self.naive.free(wait.1).is_some());
         for (name, many) in [
             ("granted", did.granted.len()),
             ("refused", did.refused.iter().len()),
@@ -50,9 +51,15 @@ impl Pair {
             ("dismissed", did.dismissed.len()),
             ("notified", usize::from(what.starts_with("notify") && reply == Reply::Done(true))),
             ("passed on", if what.starts_with("notify") { 0 } else { did.granted.iter().filter(of_condition).count() }),
+            ("permits granted", did.granted.iter().filter(of_semaphore).count()),
             ("suspected", did.suspected.len()),
             ("changed", did.changed.len()),
             ("let in", self.naive.let_in),
+            ("let in to be upgradable", self.naive.let_in_upgradable),
+            ("let in when the upgradable went", self.naive.let_in_late),
+            ("upgrades granted", did.granted.iter().filter(|wait| self.asked[wait].2).count()),
+            ("upgrades refused", usize::from(what.starts_with("upgrade") && reply == Reply::Deadlock)),
+            ("downgraded", usize::from(what.starts_with("downgrade") && reply == Reply::Done(true))),
         ] {
             *self.tally.entry(name).or_default() += many;
         }
@@ -81,6 +88,7 @@ impl Pair {
             let key = LockKey::from_number(*lock);
             let queue: Vec<Id> = self.graph.queue(key).iter().map(|wait| self.names[wait]).collect();
             assert_eq!(queue, self.naive.queue(*lock), "queue of {lock}");
+            assert_eq!(self.graph.free(key), self.naive.free(*lock), "free permits of {lock}");
             let mut expected = self.naive.holds().iter().filter(|hold| hold.lock == *lock).collect::<Vec<_>>();
             expected.sort_by_key(|hold| hold.worker);
             let mut holders = self.graph.holders(key);

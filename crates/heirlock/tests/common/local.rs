@@ -1,10 +1,12 @@
 //! What the tests of local locks begin with, and what must be so at their end.
 #![allow(dead_code)]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use heirlock::Worker;
-use heirlock::clock::ManualClock;
+use heirlock::clock::{Clock, ManualClock, Moment};
 use heirlock::local::{Condvar, Domain, Mutex, OnceCell};
 
 pub(crate) const fn ms(span: u64) -> Duration {
@@ -19,6 +21,31 @@ pub(crate) fn worker(name: &str, priority: i32) -> Worker {
 pub(crate) fn domain() -> (Domain, ManualClock) {
     let clock = ManualClock::new();
     (Domain::builder().clock(clock.clone()).build(), clock)
+}
+
+/// A clock by which no timer comes, so that what is over is found by whoever looks; it counts how often it is read.
+#[derive(Clone, Default)]
+pub(crate) struct Still(Arc<[AtomicU64; 2]>);
+
+impl Still {
+    pub(crate) fn set(&self, span: Duration) {
+        self.0[0].store(u64::try_from(span.as_nanos()).unwrap(), Ordering::SeqCst);
+    }
+
+    pub(crate) fn reads(&self) -> u64 {
+        self.0[1].load(Ordering::SeqCst)
+    }
+}
+
+impl Clock for Still {
+    fn now(&self) -> Moment {
+        self.0[1].fetch_add(1, Ordering::SeqCst);
+        Moment::from_nanos(1_000_000_000 + self.0[0].load(Ordering::SeqCst))
+    }
+
+    fn sleep_for(&self, _: Moment) -> Option<Duration> {
+        None
+    }
 }
 
 /// The same with a lock and a condition.

@@ -114,7 +114,7 @@ pub(crate) fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
 /// Runs the model in every order of its threads that has at most so many preemptions, and with every store that a load may see. A thread that
 /// waits for ever fails it.
 #[track_caller]
-pub(crate) fn model(name: &str, preemptions: usize, body: impl Fn(&World) + Sync + Send + 'static) {
+pub(crate) fn explore(name: &str, preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
     /// One model after another: the tables of workers and domains are the process's.
     static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _one = ONE.lock();
@@ -125,9 +125,15 @@ pub(crate) fn model(name: &str, preemptions: usize, body: impl Fn(&World) + Sync
     let count = Arc::clone(&executions);
     builder.check(move || {
         count.fetch_add(1, Ordering::Relaxed);
-        body(&World::new());
+        body();
     });
     let executions = executions.load(Ordering::Relaxed);
     println!("loom: {name}: {executions} executions");
     assert!(executions > 1, "nothing was explored");
+}
+
+/// A model of one mutex.
+#[track_caller]
+pub(crate) fn model(name: &str, preemptions: usize, body: impl Fn(&World) + Sync + Send + 'static) {
+    explore(name, preemptions, move || body(&World::new()));
 }

@@ -3,7 +3,7 @@
 use std::task::{Context, Poll, ready};
 
 use crate::Result;
-use crate::local::raw::Raw;
+use crate::local::raw::{Raw, Word};
 use crate::local::wait::{Held, Wait};
 
 /// An acquire: what the futures of `lock()` and the like are, and nothing else.
@@ -11,8 +11,11 @@ pub trait Member {
     /// What its holder has.
     type Guard;
 
+    /// The type of what is under the lock's type.
+    type Word: Word;
+
     /// The lock, which stays where it is from now on as long as the acquire and its guard live; and the wait for it.
-    fn parts(&mut self) -> (&Raw, &mut Wait);
+    fn parts(&mut self) -> (&Self::Word, &mut Wait);
 
     /// A guard, for who has just acquired the lock.
     fn guard(&mut self, held: Held) -> Self::Guard;
@@ -53,18 +56,19 @@ pub trait Step {
 
 impl<A: Member> Step for Seat<A> {
     fn parts(&mut self) -> (&Raw, &mut Wait) {
-        self.acquire.parts()
+        let (word, wait) = self.acquire.parts();
+        (word.raw(), wait)
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        let (raw, wait) = self.acquire.parts();
-        self.held = Some(ready!(wait.poll(raw, cx))?);
+        let (word, wait) = self.acquire.parts();
+        self.held = Some(ready!(wait.poll(word, cx))?);
         Poll::Ready(Ok(()))
     }
 
     fn block(&mut self) -> Result<()> {
-        let (raw, wait) = self.acquire.parts();
-        self.held = Some(wait.block(raw)?);
+        let (word, wait) = self.acquire.parts();
+        self.held = Some(wait.block(word)?);
         Ok(())
     }
 
@@ -72,8 +76,8 @@ impl<A: Member> Step for Seat<A> {
         if let Some(held) = self.held.take() {
             drop(self.acquire.guard(held.untouched()));
         } else {
-            let (raw, wait) = self.acquire.parts();
-            wait.cancel(raw);
+            let (word, wait) = self.acquire.parts();
+            wait.cancel(word);
         }
     }
 }

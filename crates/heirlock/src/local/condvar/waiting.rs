@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::{Condvar, Wakeup};
 use crate::local::guard::{View, Waitable};
 use crate::local::identity::{Owner, in_runtime};
-use crate::local::raw::{Raw, Site};
+use crate::local::raw::{Raw, Site, Want};
 use crate::local::sync::block_on;
 use crate::local::wait::{Bound, Options, Wait};
 use crate::{Error, Kind, Result};
@@ -72,7 +72,7 @@ enum Stage<G> {
 impl<'c, G: Waitable, P> Waiting<'c, G, P> {
     pub(super) fn new(condvar: &'c Condvar, guard: G, test: P, site: Site) -> Waiting<'c, G, P> {
         let stage = Stage::Holding(guard, None);
-        Waiting { condvar, test, options: Options::default(), site, blocking: false, timed: false, bound: None, owes: false, stage }
+        Waiting { condvar, test, options: Options::of(Want::ONE), site, blocking: false, timed: false, bound: None, owes: false, stage }
     }
 
     /// How urgent this wait is, for the notification and for the lock, in place of its worker's base priority. Larger is more urgent.
@@ -224,10 +224,10 @@ impl<G: Waitable, P: Test<G>> Waiting<'_, G, P> {
     /// The wait for the lock, as deep as it was held, by the same worker.
     fn returning(&self, guard: ManuallyDrop<G>, wakeup: Wakeup) -> Stage<G> {
         let Options { priority, even_poisoned, .. } = self.options;
-        let options = Options { priority, even_poisoned, ..Options::default() };
+        let options = Options { priority, even_poisoned, ..Options::of(Want::levels(guard.levels())) };
         let owner = self.bound.as_ref().map_or(Owner::Anonymous, |bound| bound.owner.clone());
         let bound = if self.timed { Bound::unlimited(owner) } else { Bound::by(owner, guard.raw(), options) };
-        let wait = Wait::bound(self.site, options, bound.levels(guard.levels()));
+        let wait = Wait::bound(self.site, options, bound);
         Stage::Returning(guard, wait, wakeup)
     }
 

@@ -74,11 +74,16 @@ impl Core {
         for hold in self.graph.holders(key) {
             self.graph.note_since(hold.worker, key, about.as_nanos());
         }
+        let spec = self.graph.spec(key)?;
         let mut holders = self.graph.holders(key);
+        if spec.kind == Kind::Promise {
+            // Held so that others wait, until somebody undertakes to keep it.
+            holders.retain(|hold| !matches!(self.parties.get(&hold.worker), Some(Owner::Anonymous)));
+        }
         holders.sort_unstable_by_key(|hold| (hold.origin.at, hold.worker));
         let queue: Vec<WaitView> = self.graph.queue(key).into_iter().filter_map(|wait| self.graph.wait(wait)).collect();
         let untaken = holders.iter().map(|hold| hold.worker).filter(|worker| self.graph.has_untaken(*worker, key)).collect();
-        let (name, spec) = (self.name(key), self.graph.spec(key)?);
+        let name = self.name(key);
         (!holders.is_empty() || !queue.is_empty()).then_some(LockPicture { key, name, spec, holders, queue, untaken })
     }
 }
@@ -131,7 +136,7 @@ impl Picture {
         Lock {
             name: lock.label(),
             kind: lock.spec.kind.word(),
-            unknown_releaser: !lock.spec.owned || lock.spec.kind == Kind::Condition,
+            unknown_releaser: !lock.spec.owned || lock.spec.kind == Kind::Promise && lock.holders.is_empty(),
             holders: lock.holders.iter().map(holder).collect(),
             queue: lock.queue.iter().enumerate().map(waiter).collect(),
             resting_ms: None,
@@ -148,7 +153,7 @@ impl LockPicture {
     fn edges<'a>(&'a self, views: &'a IdMap<WorkerKey, WorkerView>) -> impl Iterator<Item = Edge> + 'a {
         let queued = self.queue.iter().filter(|wait| wait.state == State::Queued);
         queued.flat_map(move |wait| {
-            let in_its_way = move |hold: &&Holding| hold.worker != wait.worker || !self.untaken.contains(&hold.worker);
+            let in_its_way = move |hold: &&Holding| hold.worker != wait.worker || !(wait.upgrades || self.untaken.contains(&hold.worker));
             let edge =
                 move |hold: &Holding| Edge { from: views[&wait.worker].clone(), to: views[&hold.worker].clone(), lock: Some(self.label()) };
             self.holders.iter().filter(in_its_way).map(edge)
@@ -163,6 +168,7 @@ fn base(owner: &Owner) -> i32 {
 fn word(mode: Mode) -> &'static str {
     match mode {
         Mode::Exclusive => "exclusive",
+        Mode::Upgradable => "upgradable",
         Mode::Shared => "shared",
     }
 }

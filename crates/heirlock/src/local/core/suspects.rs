@@ -56,7 +56,7 @@ impl Core {
         steps.into_iter().all(|(step, next)| match step.on {
             On::Lock { lock, wait: Some(wait), .. } => {
                 let waits = self.graph.wait(wait).is_some_and(|view| view.state == State::Queued);
-                waits && self.graph.holders(lock).iter().any(|hold| hold.worker == next.worker)
+                waits && self.graph.holding(lock).any(|hold| hold.worker == next.worker)
             }
             On::Lock { wait: None, .. } => false,
             On::Fork => self.parties.get(&step.worker).is_some() && self.parties.get(&next.worker).is_some(),

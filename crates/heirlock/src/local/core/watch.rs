@@ -1,8 +1,8 @@
 //! What is due: deadlines, grants that nobody takes, cycles and holds that stand for long.
 
 use super::{Core, Wakes};
-use crate::clock::Moment;
-use crate::local::graph::{Left, LockKey};
+use crate::clock::{Clock, Moment};
+use crate::local::graph::{Left, LockKey, WaitKey};
 
 /// The watch over grants that nobody takes, and over cycles that may be deadlocks. It is set by a grant and looks at least once each half
 /// `stall_time` while there are any, so that a hand-over reads no clock, and rings for the timer once in that time.
@@ -28,10 +28,31 @@ impl Core {
     /// Ends the waits whose time is over, and looks for grants that nobody takes. `about` is the same moment as
     /// [`Origin`](crate::local::graph::Origin)s have it.
     pub(in crate::local) fn expire(&mut self, now: Moment, about: Moment, wakes: &mut Wakes) -> Due {
+        if !self.end_due(now, AT_ONCE) {
+            return Due::More;
+        }
+        self.look_round(now, about, wakes);
+        self.look_at_holds(now);
+        let holds = self.tracking.as_ref().and_then(|tracking| tracking.next());
+        let watch = if let Watch::Next(moment) = self.watch { Some(moment) } else { None };
+        let next = [watch, holds, self.deadlines.first().map(|(moment, _)| moment)].into_iter().flatten().min();
+        self.timed = next.is_some();
+        Due::Next(next)
+    }
+
+    /// Ends all waits whose time is over, so that who is left waits in time. A clock is read only where somebody is in a hurry.
+    pub(in crate::local) fn end_late(&mut self, clock: &dyn Clock) {
+        if !self.deadlines.is_empty() {
+            self.end_due(clock.now(), usize::MAX);
+        }
+    }
+
+    /// Ends waits whose time is over, at most so many; whether those were all.
+    fn end_due(&mut self, now: Moment, most: usize) -> bool {
         let mut ended = 0;
         while let Some((_, slot)) = self.deadlines.first().filter(|(moment, _)| *moment <= now) {
-            if ended == AT_ONCE {
-                return Due::More;
+            if ended == most {
+                return false;
             }
             ended += 1;
             let Some(wait) = self.waiters.at(slot).map(|(wait, _)| wait) else { unreachable!("who has a deadline waits") };
@@ -41,13 +62,7 @@ impl Core {
                 self.effects.expired.push(wait);
             }
         }
-        self.look_round(now, about, wakes);
-        self.look_at_holds(now);
-        let holds = self.tracking.as_ref().and_then(|tracking| tracking.next());
-        let watch = if let Watch::Next(moment) = self.watch { Some(moment) } else { None };
-        let next = [watch, holds, self.deadlines.first().map(|(moment, _)| moment)].into_iter().flatten().min();
-        self.timed = next.is_some();
-        Due::Next(next)
+        true
     }
 
     /// Notes since when grants have not been taken. Of one that is older than `stall_time` all who wait behind it are told, as who is first of
@@ -75,7 +90,7 @@ impl Core {
         }
         for wait in stalled {
             let Some(lock) = self.graph.wait(wait).map(|view| view.lock) else { continue };
-            self.stalled.insert(lock, wait);
+            self.stalled.insert((lock, wait));
             for behind in self.graph.queue(lock) {
                 wakes.push(self.waiters.get_mut(&behind).and_then(|waiter| waiter.waker.take()));
             }
@@ -84,17 +99,14 @@ impl Core {
         self.watch = next.map_or(Watch::Off, Watch::Next);
     }
 
-    /// Takes the lock's grant away from who has not taken it for too long. Whether that was so.
-    pub(in crate::local) fn take_over(&mut self, lock: LockKey) -> bool {
-        if self.stalled.is_empty() {
-            return false;
+    /// Takes the lock's grants away from those who have not taken them for too long.
+    pub(in crate::local) fn take_over(&mut self, lock: LockKey) {
+        while let Some((_, wait)) = self.stalled.range((lock, WaitKey::from_number(0))..).next().copied().filter(|(of, _)| *of == lock) {
+            // Where nobody waits (any more) it stays marked, for the next who will.
+            if self.graph.take_over(wait, &mut self.effects).is_none() {
+                return;
+            }
+            self.stalled.remove(&(lock, wait));
         }
-        let Some(wait) = self.stalled.get(&lock) else { return false };
-        // Where nobody waits yet it stays marked, for the first who will.
-        let taken = self.graph.take_over(*wait, &mut self.effects).is_some();
-        if taken {
-            self.stalled.remove(&lock);
-        }
-        taken
     }
 }

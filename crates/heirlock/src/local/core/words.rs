@@ -3,7 +3,7 @@
 use super::Core;
 use super::report::millis;
 use crate::clock::Moment;
-use crate::local::graph::{Cycle, LockKey, Mode, NEVER, On, Origin, WorkerKey};
+use crate::local::graph::{Cycle, Kind, LockKey, Mode, NEVER, On, Origin, WorkerKey};
 use crate::local::identity::Owner;
 use crate::local::name::Name;
 use crate::observe::span;
@@ -16,7 +16,7 @@ const REMEMBERED: usize = 16;
 pub(in crate::local) struct Link {
     worker: Owner,
     /// What it waits for; nothing if `next` is its fork.
-    lock: Option<(LockKey, Name)>,
+    lock: Option<(LockKey, Kind, Name)>,
     mode: Mode,
     wait: Origin,
     next: Owner,
@@ -44,8 +44,8 @@ impl Core {
             let (step, next) = (cycle[at], cycle[(at + 1) % cycle.len()].worker);
             let (mut lock, mut mode, mut wait, mut hold) = (None, Mode::Exclusive, Origin::UNKNOWN, None);
             if let On::Lock { lock: key, mode: wanted, origin, .. } = step.on {
-                (lock, mode, wait) = (Some((key, self.name(key))), wanted, origin);
-                hold = self.graph.holders(key).iter().find(|hold| hold.worker == next).map(|hold| (hold.mode, hold.origin));
+                (lock, mode, wait) = (Some((key, self.kind(key), self.name(key))), wanted, origin);
+                hold = self.graph.holding(key).find(|hold| hold.worker == next).map(|hold| (hold.mode, hold.origin));
             }
             let (worker, next) = (self.owner(step.worker), self.owner(next));
             Link { worker, lock, mode, wait, next, hold, now: now.as_nanos(), exact: self.tracking.is_some() }
@@ -59,16 +59,22 @@ impl Core {
     }
 
     pub(super) fn lock_name(&self, lock: LockKey) -> String {
-        label(lock, &self.name(lock))
+        label(lock, self.kind(lock), &self.name(lock))
     }
 
     pub(super) fn name(&self, lock: LockKey) -> Name {
         self.locks.get(&lock).cloned().unwrap_or_default()
     }
+
+    fn kind(&self, lock: LockKey) -> Kind {
+        // Of a lock that is spoken of the graph knows.
+        self.graph.spec(lock).map_or(Kind::Mutex, |spec| spec.kind)
+    }
 }
 
-fn label(lock: LockKey, name: &Name) -> String {
-    name.text().map_or_else(|| format!("lock #{}", lock.get()), |name| format!("lock {name:?}"))
+fn label(lock: LockKey, kind: Kind, name: &Name) -> String {
+    let noun = kind.noun();
+    name.text().map_or_else(|| format!("{noun} #{}", lock.get()), |name| format!("{noun} {name:?}"))
 }
 
 /// The whole cycle, and what to do.
@@ -97,17 +103,22 @@ impl std::fmt::Display for Link {
 impl Link {
     /// For what it waits, and who is in its way.
     fn way(&self) -> String {
-        let Some((key, name)) = &self.lock else { return format!("waits for its fork {}", self.next) };
-        let shared = |mode: Mode| if mode == Mode::Shared { " shared" } else { "" };
+        let Some((key, kind, name)) = &self.lock else { return format!("waits for its fork {}", self.next) };
+        let shared = |mode: Mode| match mode {
+            Mode::Exclusive => "",
+            Mode::Upgradable => " upgradable",
+            Mode::Shared => " shared",
+        };
         let mut text =
-            format!("waits for {}{}{}", label(*key, name), shared(self.mode), note(self.wait, "at", self.lasts(self.wait, true)));
+            format!("waits for {}{}{}", label(*key, *kind, name), shared(self.mode), note(self.wait, "at", self.lasts(self.wait, true)));
         match self.hold {
             Some((mode, origin)) => {
                 let note = note(origin, "from", self.lasts(origin, self.exact));
+                let (held, holds) = if *kind == Kind::Promise { ("produced", "produces") } else { ("held", "holds") };
                 if self.worker.number() == self.next.number() {
-                    text += &format!(", which it holds itself{}{note}", shared(mode));
+                    text += &format!(", which it {holds} itself{}{note}", shared(mode));
                 } else {
-                    text += &format!(", held{} by {}{note}", shared(mode), self.next);
+                    text += &format!(", {held}{} by {}{note}", shared(mode), self.next);
                 }
             }
             None => text += &format!(", behind {}", self.next),

@@ -10,8 +10,9 @@ use super::urgency::{NEVER, Urgency};
 impl Graph {
     /// Acquires, or queues.
     ///
-    /// A worker that has an untaken grant of this lock takes that, and its other waits on the lock lose their places. Of a condition it takes an
-    /// untaken notification, and holds nothing: 0 levels.
+    /// A worker that has an untaken grant of this lock takes that, and its other waits on the lock lose their places. A grant of another mode, or
+    /// of another number of permits, is given back first. Of a condition it takes an untaken notification, and holds nothing: 0 levels; so it is
+    /// with the permits of a semaphore that is not tracked. Whoever holds permits and acquires more queues for them like anybody.
     ///
     /// # Panics
     /// If the worker or the lock is unknown.
@@ -21,25 +22,32 @@ impl Graph {
         if let Some(acquired) = self.reenter(worker, lock, mode, request.depth, effects) {
             return acquired;
         }
-        if mode == Mode::Exclusive && self.workers[worker].sequential && self.find_hold(worker, lock).is_some_and(|hold| self.reads(hold)) {
+        if mode != Mode::Shared && self.workers[worker].sequential && self.find_hold(worker, lock).is_some_and(|hold| self.bars(hold, mode))
+        {
             self.finish(effects);
-            let on = On::Lock { lock: request.lock, mode, wait: None, origin: request.origin };
-            return Acquired::Deadlock(vec![Step { worker: request.worker, on }]);
+            return refused(request, mode);
         }
+        let wait = self.plan(worker, lock, mode, request);
+        if self.locks[lock].admits(mode, wait.depth) && self.locks[lock].queue.leads(wait.urgency, wait.arrival) {
+            self.locks[lock].queue.passed(NIL);
+            return self.hold_now(worker, lock, request, mode, effects);
+        }
+        self.queue_up(wait, effects)
+    }
+
+    /// The wait, if it comes to that.
+    #[inline]
+    pub(super) fn plan(&mut self, worker: u32, lock: u32, mode: Mode, request: &Request) -> Wait {
         let entry = &self.workers[worker];
         let deadline = entry.deadline.min(request.deadline.unwrap_or(NEVER));
         let urgency = Urgency { priority: request.priority.unwrap_or(entry.base), deadline }.join(entry.inherited);
         let arrival = request.arrival.unwrap_or(self.arrivals);
         self.arrivals = self.arrivals.max(arrival + 1);
-        if self.locks[lock].admits(mode) && self.locks[lock].queue.leads(urgency, arrival) {
-            self.locks[lock].queue.passed(NIL);
-            return self.hold_now(worker, lock, request, mode, effects);
-        }
-        self.stamp(lock, request.origin.at);
-        let own = self.waits.insert(Wait {
+        Wait {
             worker,
             lock,
             mode,
+            upgrades: false,
             depth: request.depth,
             priority: request.priority,
             deadline,
@@ -50,7 +58,13 @@ impl Graph {
             origin: request.origin,
             places: [0; 4],
             link: [Link::NONE; 2],
-        });
+        }
+    }
+
+    #[inline]
+    pub(super) fn queue_up(&mut self, wait: Wait, effects: &mut Effects) -> Acquired {
+        self.stamp(wait.lock, wait.origin.at);
+        let own = self.waits.insert(wait);
         self.enqueue(own);
         self.close(own, effects)
     }
@@ -98,19 +112,23 @@ impl Graph {
         if entered.is_some() {
             return entered;
         }
-        if self.locks[lock].admits(mode) && self.locks[lock].queue.is_empty() {
+        if self.locks[lock].admits(mode, request.depth) && self.locks[lock].queue.is_empty() {
             return Some(self.hold_now(worker, lock, request, mode, effects));
         }
         self.finish(effects);
         None
     }
 
-    /// What the worker may have because of what it has: its untaken grant, or a further level.
+    /// What the worker may have because of what it has: its untaken grant, or a further level. Of permits, none or too many to be counted.
     fn reenter(&mut self, worker: u32, lock: u32, mode: Mode, depth: u32, effects: &mut Effects) -> Option<Acquired> {
+        let is_semaphore = self.locks[lock].is_semaphore();
+        if is_semaphore && depth == 0 {
+            return Some(Acquired::Held(self.depth_of(worker, lock)));
+        }
         while let Some(grant) = self.find_untaken(worker, lock) {
-            let arrival = self.waits[grant].arrival;
+            let Wait { arrival, mode: granted, upgrades, depth: permits, .. } = self.waits[grant];
             effects.displaced.push(Displaced { wait: WaitKey(self.waits.id(grant)), arrival });
-            if self.waits[grant].mode != mode {
+            if granted != mode || upgrades || is_semaphore && permits != depth {
                 self.give_back(grant);
                 self.promote(effects);
                 continue;
@@ -125,43 +143,71 @@ impl Graph {
             self.finish(effects);
             return Some(Acquired::Held(depth));
         }
+        if is_semaphore {
+            if self.countable(worker, lock, depth) {
+                return None;
+            }
+            self.finish(effects);
+            return Some(Acquired::Overflow);
+        }
         let hold = self.find_hold(worker, lock)?;
         let enters = match self.locks[lock].spec.kind {
-            Kind::Mutex | Kind::Condition => false,
             Kind::RLock => true,
-            Kind::RwLock => mode == Mode::Shared && self.reads(hold),
+            Kind::RwLock => mode == Mode::Shared && self.holds[hold].mode != Mode::Exclusive,
+            _ => false,
         };
         if !enters {
             return None;
         }
         let levels = self.holds[hold].depth.checked_add(depth);
         self.holds[hold].depth = levels.unwrap_or(self.holds[hold].depth);
+        if self.holds[hold].mode == Mode::Upgradable && self.find_upgrade(worker, lock).is_some() {
+            // It is in its own way now.
+            self.holds_more(worker);
+        }
         self.finish(effects);
         Some(levels.map_or(Acquired::Overflow, Acquired::Held))
     }
 
     fn hold_now(&mut self, worker: u32, lock: u32, request: &Request, mode: Mode, effects: &mut Effects) -> Acquired {
-        let hold = self.add_hold(worker, lock, mode, request.depth);
-        self.found(hold, request.origin);
-        self.holds_more(worker);
+        let entry = &mut self.locks[lock];
+        if entry.is_counted() {
+            entry.free -= entry.price(request.depth);
+        }
+        if entry.is_held() {
+            let hold = self.add_hold(worker, lock, mode, request.depth);
+            self.found(hold, request.origin);
+            self.holds_more(worker);
+        }
         self.stir(lock);
         let depth = self.depth_of(worker, lock);
         self.finish(effects);
         Acquired::Held(depth)
     }
 
-    fn reads(&self, hold: u32) -> bool {
-        self.holds[hold].mode == Mode::Shared
+    /// Whether who holds so would wait for itself, in a way that only it could end: a reader that asks to write, who is upgradable and asks to be.
+    fn bars(&self, hold: u32, mode: Mode) -> bool {
+        match self.holds[hold].mode {
+            Mode::Shared => mode == Mode::Exclusive,
+            Mode::Upgradable => mode != Mode::Shared,
+            Mode::Exclusive => false,
+        }
     }
 
-    fn depth_of(&self, worker: u32, lock: u32) -> u32 {
+    pub(super) fn depth_of(&self, worker: u32, lock: u32) -> u32 {
         self.find_hold(worker, lock).map_or(0, |hold| self.holds[hold].depth)
     }
 
-    fn both(&self, worker: WorkerKey, lock: LockKey) -> (u32, u32) {
+    pub(super) fn both(&self, worker: WorkerKey, lock: LockKey) -> (u32, u32) {
         match (self.workers.slot(worker.0), self.locks.slot(lock.0)) {
             (Some(worker), Some(lock)) => (worker, lock),
             _ => panic!("{worker:?} or {lock:?} is unknown to the graph"),
         }
     }
+}
+
+/// Its own hold is in its way: it does not even queue.
+pub(super) fn refused(request: &Request, mode: Mode) -> Acquired {
+    let on = On::Lock { lock: request.lock, mode, wait: None, origin: request.origin };
+    Acquired::Deadlock(vec![Step { worker: request.worker, on }])
 }

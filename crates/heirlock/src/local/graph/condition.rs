@@ -13,7 +13,7 @@ impl Graph {
     pub fn notify(&mut self, condition: LockKey, effects: &mut Effects) -> bool {
         let Some(slot) = self.locks.slot(condition.0).filter(|slot| self.locks[*slot].is_condition()) else { return false };
         let told = effects.granted.len();
-        self.owe(slot);
+        self.free_up(slot, 1);
         self.promote(effects);
         // That somebody's deadline has left the queue may have let in readers elsewhere.
         let mut granted = effects.granted[told..].iter().filter_map(|wait| self.waits.slot(wait.0));

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::Graph;
 use super::effects::Displaced;
-use super::records::{Hold, Mode, OF_LOCK, OF_WORKER, Origin, State, WaitKey};
+use super::records::{Hold, Mode, OF_LOCK, OF_WORKER, Origin, State, Wait, WaitKey};
 use super::slab::{Link, NIL};
 use super::urgency::{NEVER, Urgency};
 
@@ -77,13 +77,15 @@ impl Graph {
     /// Gives the lock to the worker, so many levels. It inherits from who still waits.
     pub(super) fn add_hold(&mut self, worker: u32, lock: u32, mode: Mode, depth: u32) -> u32 {
         if let Some(hold) = self.find_hold(worker, lock) {
-            let levels = &mut self.holds[hold].depth;
-            *levels = levels.saturating_add(depth);
+            let entry = &mut self.holds[hold];
+            entry.depth = entry.depth.saturating_add(depth);
+            entry.mode = entry.mode.and(mode);
+            self.locks[lock].mode = self.locks[lock].mode.and(mode);
             return hold;
         }
         let hold = self.holds.insert(Hold { worker, lock, mode, depth, origin: Origin::UNKNOWN, link: [Link::NONE; 2] });
         let entry = &mut self.locks[lock];
-        entry.mode = mode;
+        entry.mode = if entry.holds == NIL { mode } else { entry.mode.and(mode) };
         entry.holds = self.holds.link(entry.holds, hold, OF_LOCK);
         let best = if entry.queue.is_empty() { Urgency::NONE } else { entry.queue.best(&self.waits, worker) };
         let entry = &mut self.workers[worker];
@@ -103,17 +105,25 @@ impl Graph {
     pub(super) fn lower(&mut self, hold: u32, levels: u32) -> u32 {
         let entry = &mut self.holds[hold];
         entry.depth = entry.depth.saturating_sub(levels);
-        let depth = entry.depth;
+        let (depth, mode, lock) = (entry.depth, entry.mode, entry.lock);
         if depth == 0 {
             self.drop_hold(hold);
+        } else if mode == Mode::Upgradable {
+            // It may have been in the way of its own upgrade.
+            self.stir(lock);
         }
         depth
     }
 
     pub(super) fn drop_hold(&mut self, hold: u32) {
-        let Hold { worker, lock, .. } = self.holds[hold];
+        let Hold { worker, lock, mode, .. } = self.holds[hold];
         let entry = &mut self.locks[lock];
         entry.holds = self.holds.unlink(entry.holds, hold, OF_LOCK);
+        if entry.holds != NIL && mode != Mode::Shared {
+            // Whoever is left reads.
+            entry.mode = Mode::Shared;
+            entry.loosened = !entry.queue.is_empty();
+        }
         let queue = &entry.queue;
         let entry = &mut self.workers[worker];
         entry.holds = self.holds.unlink(entry.holds, hold, OF_WORKER);
@@ -184,15 +194,20 @@ impl Graph {
         depth
     }
 
-    /// Gives a grant back: the next may have it. A notification goes on to who waits now, and if nobody does, it is gone.
+    /// Gives a grant back: the next may have it. A notification goes on to who waits now, and if nobody does, it is gone; permits are free.
     pub(super) fn give_back(&mut self, slot: u32) {
-        let (worker, lock) = (self.waits[slot].worker, self.waits[slot].lock);
+        let Wait { worker, lock, mode, upgrades, .. } = self.waits[slot];
         let levels = self.strike(slot);
-        if self.locks[lock].is_condition() {
-            self.owe(lock);
-        } else if let Some(hold) = self.find_hold(worker, lock) {
-            self.lower(hold, levels);
+        let entry = &self.locks[lock];
+        let (held, price) = (entry.is_held(), if entry.is_counted() { entry.price(levels) } else { 0 });
+        if held && let Some(hold) = self.find_hold(worker, lock) {
+            if upgrades {
+                self.soften(hold, Mode::Upgradable);
+            } else if self.lower(hold, levels) > 0 && mode == Mode::Upgradable {
+                self.soften(hold, Mode::Shared);
+            }
         }
+        self.free_up(lock, price);
     }
 
     /// Takes all waits and untaken grants of the worker on the lock away from it.
@@ -215,10 +230,13 @@ impl Graph {
         }
     }
 
-    /// The first of the condition's queue is to be notified.
-    pub(super) fn owe(&mut self, lock: u32) {
-        self.locks[lock].owed += 1;
-        self.stir(lock);
+    /// So many more permits are free, or so many of the condition's queue are to be notified.
+    pub(super) fn free_up(&mut self, lock: u32, many: u64) {
+        if many > 0 {
+            let free = &mut self.locks[lock].free;
+            *free = free.saturating_add(many);
+            self.stir(lock);
+        }
     }
 
     /// The lock is to be looked at for a grant.
@@ -226,9 +244,10 @@ impl Graph {
     pub(super) fn stir(&mut self, lock: u32) {
         let entry = &mut self.locks[lock];
         if entry.queue.is_empty() {
-            entry.owed = 0;
-        }
-        if !entry.stirred && !entry.closed() && !entry.queue.is_empty() {
+            if entry.is_condition() {
+                entry.free = 0;
+            }
+        } else if !entry.stirred && !entry.closed() {
             entry.stirred = true;
             self.stirred.push(Reverse((self.locks.id(lock), lock)));
         }

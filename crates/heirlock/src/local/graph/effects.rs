@@ -9,9 +9,9 @@ pub struct Request {
     pub worker: WorkerKey,
     /// What.
     pub lock: LockKey,
-    /// How.
+    /// How; an upgrade is exclusive.
     pub mode: Mode,
-    /// Levels at once: more than 1 when a condition gives back what its waiter had.
+    /// Levels at once: more than 1 when a condition gives back what its waiter had. Of a semaphore, permits at once; none are had at once.
     pub depth: u32,
     /// Stands in for the worker's base for this wait.
     pub priority: Option<i32>,
@@ -35,13 +35,13 @@ impl Request {
 /// What came of an acquire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Acquired {
-    /// The worker holds the lock, now so many levels deep; 0 of a condition: it was notified.
+    /// The worker holds the lock, now so many levels deep; 0 where there is nothing to hold: it was notified, or has its permits.
     Held(u32),
     /// It waits.
     Queued(WaitKey),
     /// It would have waited for ever; it does not wait, and keeps what it holds.
     Deadlock(Cycle),
-    /// It holds as many levels as can be counted.
+    /// It holds as many levels as can be counted, or would if it got all the permits that it asks for.
     Overflow,
 }
 

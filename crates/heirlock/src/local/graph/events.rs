@@ -2,7 +2,7 @@
 
 use super::Graph;
 use super::effects::{Displaced, Effects, Left, Released};
-use super::records::{Kind, Lock, LockKey, LockSpec, Mode, OF_LOCK, Origin, State, WaitKey, Worker, WorkerKey, WorkerSpec};
+use super::records::{Hold, Kind, Lock, LockKey, LockSpec, Mode, OF_LOCK, Origin, State, WaitKey, Worker, WorkerKey, WorkerSpec};
 use super::slab::NIL;
 use super::urgency::{NEVER, Urgency};
 
@@ -47,7 +47,12 @@ impl Graph {
             }
         }
         while self.workers[slot].holds != NIL {
-            self.drop_hold(self.workers[slot].holds);
+            let hold = self.workers[slot].holds;
+            let Hold { lock, depth, .. } = self.holds[hold];
+            self.drop_hold(hold);
+            if self.locks[lock].is_counted() {
+                self.free_up(lock, u64::from(depth));
+            }
         }
         self.settle();
         let (parent, base) = (self.workers[slot].parent, self.workers[slot].base);
@@ -74,6 +79,7 @@ impl Graph {
         }
         self.touched.retain(|touched| *touched != slot);
         self.doubtful.retain(|doubtful| *doubtful != slot);
+        self.grantees.retain(|grantee| *grantee != slot);
         self.workers.remove(slot);
         self.finish(effects);
         true
@@ -141,10 +147,11 @@ impl Graph {
         self.now = self.now.max(now);
     }
 
-    /// Records a hold that was taken without the graph: `depth` levels, beside those already known. False for a condition, which nobody holds.
+    /// Records a hold that was taken without the graph: `depth` levels, beside those already known. Permits are not taken off the free ones: they
+    /// were when they were taken. False for what nobody holds: a condition, a semaphore that is not tracked.
     pub fn hold(&mut self, worker: WorkerKey, lock: LockKey, mode: Mode, depth: u32, effects: &mut Effects) -> bool {
         let (Some(worker), Some(lock)) = (self.workers.slot(worker.0), self.locks.slot(lock.0)) else { return false };
-        if self.locks[lock].is_condition() {
+        if !self.locks[lock].is_held() {
             return false;
         }
         let mode = self.mode_of(lock, mode);
@@ -228,7 +235,7 @@ impl Graph {
         }
     }
 
-    /// Gives up one level.
+    /// Gives up one level. Where a hold has levels of two modes see [`Graph::release_mode`].
     pub fn release(&mut self, worker: WorkerKey, lock: LockKey, effects: &mut Effects) -> Released {
         self.release_levels(worker, lock, 1, effects)
     }
@@ -241,7 +248,7 @@ impl Graph {
         Some(depth)
     }
 
-    /// Gives up so many levels.
+    /// Gives up so many levels; those of a reader first, where another is upgradable.
     pub fn release_levels(&mut self, worker: WorkerKey, lock: LockKey, levels: u32, effects: &mut Effects) -> Released {
         let (Some(worker), Some(lock)) = (self.workers.slot(worker.0), self.locks.slot(lock.0)) else { return Released::NotHeld };
         let Some(hold) = self.find_hold(worker, lock) else { return Released::NotHeld };
@@ -249,9 +256,22 @@ impl Graph {
             self.finish(effects);
             return Released::Freed;
         }
+        if self.locks[lock].is_counted() {
+            let permits = self.holds[hold].depth.min(levels);
+            self.free_up(lock, u64::from(permits));
+        }
+        self.give_up(hold, levels, effects)
+    }
+
+    /// So many levels of the hold are no more.
+    pub(super) fn give_up(&mut self, hold: u32, levels: u32, effects: &mut Effects) -> Released {
+        let Hold { worker, lock, mode, depth, .. } = self.holds[hold];
+        if mode == Mode::Upgradable && depth <= levels {
+            self.end_upgrade(worker, lock, effects);
+        }
         // Who gives up what it was granted has taken note.
         let mut noted = false;
-        while self.holds[hold].depth < levels.saturating_add(self.untaken_levels(worker, lock)) {
+        while u64::from(self.holds[hold].depth) < u64::from(levels) + u64::from(self.untaken_levels(worker, lock)) {
             let Some(grant) = self.find_untaken(worker, lock) else { break };
             self.strike(grant);
             noted = true;
@@ -264,7 +284,7 @@ impl Graph {
         if depth == 0 { Released::Freed } else { Released::Kept(depth) }
     }
 
-    /// Gives a hold, with all its levels, to another worker. False if it is not held, or if the other holds it already and may not twice.
+    /// Gives a hold, with all its levels, to another worker. False if it is not held, or if the other would hold more levels than can be counted.
     pub fn transfer(&mut self, lock: LockKey, from: WorkerKey, to: WorkerKey, effects: &mut Effects) -> bool {
         let (Some(from), Some(to)) = (self.workers.slot(from.0), self.workers.slot(to.0)) else { return false };
         let Some(lock) = self.locks.slot(lock.0) else { return false };
@@ -278,8 +298,14 @@ impl Graph {
         {
             return false;
         }
+        if self.locks[lock].is_counted() && !self.countable(to, lock, depth) {
+            return false;
+        }
         while let Some(grant) = self.find_untaken(from, lock) {
             self.strike(grant);
+        }
+        if mode == Mode::Upgradable {
+            self.end_upgrade(from, lock, effects);
         }
         if self.locks[lock].spec.kind == Kind::RLock {
             // It gets what it waits for: its waits ask again, and enter.
@@ -296,11 +322,18 @@ impl Graph {
     }
 
     pub(super) fn mode_of(&self, lock: u32, mode: Mode) -> Mode {
-        if self.locks[lock].spec.kind == Kind::RwLock { mode } else { Mode::Exclusive }
+        match self.locks[lock].spec.kind {
+            Kind::RwLock => mode,
+            Kind::Semaphore => Mode::Shared,
+            _ => Mode::Exclusive,
+        }
     }
 
-    /// Whether the first of the lock's queue may have expired, so that a hand-over must know the time.
+    /// Whether the first of the lock's queue may have expired, so that a hand-over must know the time; where several may be granted at once,
+    /// whether anybody waits.
     pub fn head_expires(&self, lock: LockKey) -> bool {
-        self.locks.slot(lock.0).and_then(|slot| self.locks[slot].queue.first()).is_some_and(|wait| self.waits[wait].expires != NEVER)
+        let Some(lock) = self.locks.slot(lock.0).map(|slot| &self.locks[slot]) else { return false };
+        let several = matches!(lock.spec.kind, Kind::RwLock | Kind::Semaphore);
+        lock.queue.first().is_some_and(|wait| several || self.waits[wait].expires != NEVER)
     }
 }

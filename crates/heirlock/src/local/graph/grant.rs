@@ -17,8 +17,15 @@ impl Graph {
             if self.locks.slot(id) != Some(lock) {
                 continue;
             }
-            self.locks[lock].stirred = false;
-            let Some(wait) = self.grantable(lock) else { continue };
+            let entry = &mut self.locks[lock];
+            entry.stirred = false;
+            let loosened = std::mem::replace(&mut entry.loosened, false);
+            let Some(wait) = self.grantable(lock) else {
+                if loosened {
+                    self.review(lock);
+                }
+                continue;
+            };
             if self.waits[wait].expires <= self.now {
                 let key = self.end(wait);
                 effects.expired.push(key);
@@ -26,23 +33,34 @@ impl Graph {
                 self.grant(wait, effects);
             }
             self.stir(lock);
+            let entry = &mut self.locks[lock];
+            entry.loosened = entry.loosened || loosened && entry.stirred;
             self.settle();
         }
     }
 
-    /// The first of the queue, if it can hold beside the holders; of a condition, if it is to be notified.
+    /// The first of the queue, if it can hold beside the holders; of a semaphore, if there are permits enough; of a condition, if it is to be
+    /// notified.
     fn grantable(&self, lock: u32) -> Option<u32> {
-        let lock = &self.locks[lock];
-        lock.queue.first().filter(|first| lock.admits(self.waits[*first].mode))
+        let entry = &self.locks[lock];
+        entry.queue.first().filter(|first| {
+            let wait = &self.waits[*first];
+            if wait.upgrades { self.is_alone(wait.worker, lock) } else { entry.admits(wait.mode, wait.depth) }
+        })
     }
 
-    /// The wait becomes a hold, of which its worker has yet to take note; that of a condition has nothing to hold.
+    /// The wait becomes a hold, of which its worker has yet to take note; unless there is nothing to hold.
     pub(super) fn grant(&mut self, slot: u32, effects: &mut Effects) {
         let wait = &self.waits[slot];
         let (worker, lock, mode, depth, site) = (wait.worker, wait.lock, wait.mode, wait.depth, wait.origin.site);
+        let upgrades = wait.upgrades;
         let entry = &mut self.locks[lock];
-        entry.queue.passed(slot);
-        entry.owed = entry.owed.saturating_sub(1);
+        if !upgrades {
+            entry.queue.passed(slot);
+        }
+        if entry.is_counted() {
+            entry.free = entry.free.saturating_sub(entry.price(depth));
+        }
         self.unqueue(slot);
         // What falls must have fallen before the hold closes a cycle, or it would go round in it.
         self.settle();
@@ -52,12 +70,14 @@ impl Graph {
         let entry = &mut self.locks[lock];
         entry.untaken = self.waits.link(entry.untaken, slot, OF_LOCK);
         effects.granted.push(WaitKey(self.waits.id(slot)));
-        if entry.is_condition() {
-            self.waits_less(worker);
-        } else {
+        if upgrades {
+            self.harden(worker, lock);
+        } else if entry.is_held() {
             let hold = self.add_hold(worker, lock, mode, depth);
             self.found(hold, Origin { site, at: NEVER });
             self.holds_more(worker);
+        } else {
+            self.waits_less(worker);
         }
     }
 

@@ -7,6 +7,11 @@
 //! - A *worker* has a base priority and perhaps a parent, whose *fork* it then is. An anonymous acquire is a worker of its own that lives as long
 //!   as that acquire and its hold; it is not sequential.
 //! - A *lock* has holders, and a queue in the order of its [`Order`].
+//! - One of the readers of a lock may be *upgradable*: others read beside it, and it may wait to hold alone what it holds. Such an *upgrade* is
+//!   before all who wait; given back or given up, it leaves its worker upgradable as before.
+//! - A *semaphore* has permits. Who waits for some is granted them in the order of the queue, and nobody passes a large request because a small one
+//!   would do. Tracked, those who have permits hold it, and inherit; but whoever likes may add some, so no cycle through it is certain. Untracked,
+//!   nobody holds it.
 //! - A *condition* is a lock that nobody holds. Its waits are granted by notifications, and stand in nobody's way.
 //! - A *wait* is queued, then granted: from then on its worker holds the lock, whether it knows or not. When it takes note, the wait is no more.
 //! - Ids are never used twice: an event that names something which has gone does nothing, and says so.
@@ -32,11 +37,13 @@ mod events;
 mod grant;
 pub(super) mod heap;
 mod pass;
+mod permits;
 mod propagate;
 mod queue;
 mod records;
 mod search;
 pub(super) mod slab;
+mod upgrade;
 mod urgency;
 mod view;
 
@@ -89,7 +96,8 @@ pub struct Graph {
     fell: Vec<u32>,
     /// Locks to be looked at for a grant, by id.
     stirred: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Workers that were granted something while they wait themselves.
+    /// Workers whose waits may have come to be on a cycle, or on another kind of one, otherwise than by their acquiring: they were granted something
+    /// while they wait, or what they wait for is held in another way.
     grantees: Vec<u32>,
     /// Workers that have one wait left.
     doubtful: Vec<u32>,

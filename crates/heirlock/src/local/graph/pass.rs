@@ -22,7 +22,7 @@ impl Graph {
         let Some(wait) = entry.queue.first() else { return false };
         let taker = waits[wait].worker;
         let is_only = holds[hold].is_only() && entry.holds == hold && workers[giver].holds == hold && holds[hold].mode == Mode::Exclusive;
-        let is_plain = waits[wait].mode == Mode::Exclusive && waits[wait].expires > self.now && !entry.stirred && !entry.is_condition();
+        let is_plain = waits[wait].mode == Mode::Exclusive && waits[wait].expires > self.now && !entry.stirred;
         let is_apart = workers[giver].is_last() && [workers[giver].parent, workers[giver].untaken] == [NIL; 2];
         if !(is_only && is_plain && is_apart && workers[taker].waits_for_one()) {
             return false;

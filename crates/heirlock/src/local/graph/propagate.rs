@@ -139,7 +139,7 @@ impl Graph {
         let (old, new) = (wait.urgency, own.join(worker.inherited));
         if old != new {
             let lock = &mut self.locks[wait.lock];
-            let may_grant = lock.mode == Mode::Shared;
+            let may_grant = lock.mode != Mode::Exclusive;
             let slot_of_lock = wait.lock;
             lock.queue.rekey(&mut self.waits, slot, new);
             if may_grant {

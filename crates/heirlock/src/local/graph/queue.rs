@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use super::heap::Heap;
 use super::records::{OF_LOCK, Wait};
 use super::slab::{Link, NIL, Slab};
-use super::urgency::{NEVER, Order, Rank, Urgency, descending, priority_of};
+use super::urgency::{FRONT, NEVER, Order, Rank, Urgency, descending, priority_of};
 
 /// The heaps that a wait is in: `Wait::places` is indexed by these.
 const SERVE: usize = 0;
@@ -17,6 +17,9 @@ const ARRIVAL: usize = 3;
 const IN_LINE: u32 = u32::MAX;
 
 /// The waits of one lock: in the order in which they are served, and where that does not tell, the most urgent in each respect and the oldest.
+///
+/// An upgrade is before all others, and not counted as bypassed or as passing by: it keeps out nobody whom its holder did not keep out already,
+/// but readers, who came later than that.
 #[derive(Debug)]
 pub(super) struct Queue {
     order: Order,
@@ -78,12 +81,17 @@ impl Queue {
 
     /// Who is next.
     pub(super) fn first(&self) -> Option<u32> {
-        self.overdue().or_else(|| self.head().map(|(_, slot)| slot))
+        self.overdue().filter(|_| self.upgrade().is_none()).or_else(|| self.head().map(|(_, slot)| slot))
     }
 
-    /// The oldest, when enough others were granted before it.
+    /// The oldest, when enough others were granted before it: it is next, or after an upgrade.
     pub(super) fn overdue(&self) -> Option<u32> {
         (self.oldest != NIL && self.limit.is_some_and(|limit| self.bypassed >= limit.get())).then_some(self.oldest)
+    }
+
+    /// The upgrade that waits, if one does.
+    fn upgrade(&self) -> Option<u32> {
+        self.serve.first().filter(|(rank, _)| *rank == FRONT).map(|(_, slot)| slot)
     }
 
     /// Whether a newcomer of this urgency would be next.
@@ -97,9 +105,11 @@ impl Queue {
         if self.is_empty() {
             return Urgency::NONE;
         }
-        // The keys of the line are all the same.
+        // The keys of the line are all the same, and that of an upgrade says nothing about its urgency.
         let line = self.line.slots(waits).find(|slot| fits(*slot)).map(|_| self.line.rank[0]);
-        let by_rank = || line.into_iter().chain(self.serve.first_where(fits).map(|(rank, _)| rank[0])).min();
+        let upgrade = self.upgrade().filter(|slot| fits(*slot)).map(|slot| self.order.rank(waits[slot].urgency, 0)[0]);
+        let ranked = |slot: u32| fits(slot) && !waits[slot].upgrades;
+        let by_rank = || line.into_iter().chain(upgrade).chain(self.serve.first_where(ranked).map(|(rank, _)| rank[0])).min();
         let priority = match self.order {
             Order::Priority => by_rank(),
             _ => self.by_priority.first_where(fits).map(|(key, _)| key),
@@ -112,22 +122,22 @@ impl Queue {
     }
 
     pub(super) fn insert(&mut self, waits: &mut Slab<Wait>, slot: u32) {
-        let Wait { urgency, arrival, .. } = waits[slot];
-        self.stand(waits, slot, self.order.rank(urgency, arrival));
+        let Wait { urgency, arrival, upgrades, .. } = waits[slot];
+        self.stand(waits, slot, if upgrades { FRONT } else { self.order.rank(urgency, arrival) });
         if self.order != Order::Priority {
             self.by_priority.insert(descending(urgency.priority), slot, |slot, place| waits[slot].places[PRIORITY] = place);
         }
         if self.order != Order::Deadline && urgency.deadline != NEVER {
             self.by_deadline.insert(urgency.deadline, slot, |slot, place| waits[slot].places[DEADLINE] = place);
         }
-        if self.limit.is_some() {
+        if self.limit.is_some() && !upgrades {
             self.by_arrival.insert(arrival, slot, |slot, place| waits[slot].places[ARRIVAL] = place);
             self.recount();
         }
     }
 
     pub(super) fn remove(&mut self, waits: &mut Slab<Wait>, slot: u32) {
-        let Wait { urgency, places, .. } = waits[slot];
+        let Wait { urgency, places, upgrades, .. } = waits[slot];
         self.step_out(waits, slot, places[SERVE]);
         if self.order != Order::Priority {
             self.by_priority.remove(places[PRIORITY], |slot, place| waits[slot].places[PRIORITY] = place);
@@ -135,7 +145,7 @@ impl Queue {
         if self.order != Order::Deadline && urgency.deadline != NEVER {
             self.by_deadline.remove(places[DEADLINE], |slot, place| waits[slot].places[DEADLINE] = place);
         }
-        if self.limit.is_some() {
+        if self.limit.is_some() && !upgrades {
             self.by_arrival.remove(places[ARRIVAL], |slot, place| waits[slot].places[ARRIVAL] = place);
             self.recount();
         }
@@ -143,9 +153,9 @@ impl Queue {
 
     /// Changes the urgency of a wait; its place follows.
     pub(super) fn rekey(&mut self, waits: &mut Slab<Wait>, slot: u32, to: Urgency) {
-        let Wait { urgency: from, arrival, places, .. } = waits[slot];
+        let Wait { urgency: from, arrival, places, upgrades, .. } = waits[slot];
         waits[slot].urgency = to;
-        if self.order != Order::Fifo {
+        if self.order != Order::Fifo && !upgrades {
             let rank = self.order.rank(to, arrival);
             if places[SERVE] == IN_LINE {
                 self.step_out(waits, slot, IN_LINE);
@@ -170,7 +180,7 @@ impl Queue {
 
     /// Takes a place in serving order.
     fn stand(&mut self, waits: &mut Slab<Wait>, slot: u32, rank: Rank) {
-        if self.line.admits(rank) {
+        if rank != FRONT && self.line.admits(rank) {
             waits[slot].places[SERVE] = IN_LINE;
             self.line.append(waits, slot, rank);
         } else {

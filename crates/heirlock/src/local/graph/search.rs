@@ -1,15 +1,20 @@
 //! Who waits for whom in a circle.
 //!
 //! A worker waits for the holders beside whom its wait cannot hold. A reader among readers waits for writers before it in the queue, and these for
-//! the same holders: such an edge is soft, it is only a matter of order. A parent waits, in a way, for its forks. These are the ways on which
-//! urgency travels, too: where no search finds a cycle, no phantom can stay.
+//! the same holders: such an edge is soft, it is only a matter of order. So it is with who would be upgradable, and with who is kept out by an
+//! upgrade. A parent waits, in a way, for its forks. These are the ways on which urgency travels, too: where no search finds a cycle, no phantom
+//! can stay.
+//!
+//! There is one more way for urgency: who would be upgradable and waits for who is boosts the readers, too, like any wait for what they hold, and
+//! does not wait for them. When the upgradable one goes, it may: if a writer is before it. That is when cycles over it are looked for
+//! ([`Graph::review`]).
 //!
 //! The searches are depth first with an explicit stack and visit each worker once, so waits that converge (a diamond) are no cycle and a long
 //! chain is no deep recursion.
 
 use super::Graph;
 use super::effects::{Cycle, On, Step};
-use super::records::{LockKey, Mode, OF_LOCK, OF_WORKER, WaitKey, WorkerKey};
+use super::records::{Hold, LockKey, Mode, OF_LOCK, OF_WORKER, Wait, WaitKey, WorkerKey};
 use super::slab::NIL;
 
 /// Which ways a search may go.
@@ -54,6 +59,8 @@ pub(super) struct Room {
     epoch: u64,
     edges: Vec<Edge>,
     frames: Vec<Frame>,
+    /// Whether the last search left out a way on which urgency travels.
+    skipped: bool,
 }
 
 /// One worker on the way round.
@@ -77,7 +84,12 @@ pub(super) enum Judgement {
 
 impl Graph {
     pub(super) fn judge(&mut self, worker: u32) -> Judgement {
-        let Some(any) = self.find_cycle(worker, Ways::Any, false) else { return Judgement::Clear };
+        let Some(any) = self.find_cycle(worker, Ways::Any, false) else {
+            if self.room.skipped {
+                self.cyclic = self.cyclic || self.find_cycle(worker, Ways::Boosts, false).is_some();
+            }
+            return Judgement::Clear;
+        };
         if let Some(cycle) = self.find_cycle(worker, Ways::CertainHolders, false) {
             return Judgement::Certain(cycle);
         }
@@ -93,6 +105,7 @@ impl Graph {
 
     /// A way from the worker back to it; if `soft`, one over a soft edge.
     pub(super) fn find_cycle(&mut self, from: u32, ways: Ways, soft: bool) -> Option<Vec<Hop>> {
+        self.room.skipped = false;
         if !self.is_waited_for(from) || !self.admits(from, ways) {
             return None;
         }
@@ -188,12 +201,14 @@ impl Graph {
             if matches!(ways, Ways::Certain | Ways::CertainHolders) && !lock.spec.owned {
                 // Whoever may release it is unknown.
             } else {
-                let soft = !lock.closed() && wait.mode == Mode::Shared;
+                let soft = lock.keeps_out(wait.mode);
+                let strong = !soft && wait.mode == Mode::Upgradable;
                 let mut hold = if soft && ways == Ways::CertainHolders { NIL } else { lock.holds };
                 while hold != NIL {
                     let to = holds[hold].worker;
-                    // A wait for a lock that was granted to its own worker, which has not taken note, is about to be served.
-                    if to != worker || ways != Ways::Boosts && self.untaken_levels(worker, wait.lock) < holds[hold].depth {
+                    if strong && holds[hold].mode == Mode::Shared && ways != Ways::Boosts {
+                        room.skipped = true;
+                    } else if to != worker || ways != Ways::Boosts && self.bars_itself(wait, hold) {
                         room.edges.push(Edge { to, wait: slot, soft });
                     }
                     hold = holds[hold].link[OF_LOCK].next;
@@ -208,6 +223,16 @@ impl Graph {
                 fork = workers[fork].link[0].next;
             }
         }
+    }
+
+    /// Whether a worker's hold is in the way of its own wait. One for a lock that was granted to its own worker, which has not taken note, is about
+    /// to be served; and an upgradable level is in no upgrade's way.
+    fn bars_itself(&self, wait: &Wait, hold: u32) -> bool {
+        let Hold { worker, lock, mode, depth, .. } = self.holds[hold];
+        if wait.mode == Mode::Upgradable && mode == Mode::Upgradable {
+            return self.find_untaken_mode(worker, lock, mode).is_none();
+        }
+        self.untaken_levels(worker, lock) < depth - u32::from(wait.upgrades)
     }
 
     /// The cycle, as others are told of it.

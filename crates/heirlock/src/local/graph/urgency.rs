@@ -44,24 +44,28 @@ pub enum Order {
 /// A place in a queue: smaller is served earlier.
 pub(super) type Rank = [u64; 3];
 
+/// Before all others.
+pub(super) const FRONT: Rank = [0; 3];
+
 impl Order {
+    /// Never [`FRONT`]: of the first two keys, one is not 0.
     pub(super) fn rank(self, urgency: Urgency, arrival: u64) -> Rank {
         match self {
             Order::Priority => [descending(urgency.priority), urgency.deadline, arrival],
             Order::Deadline => [urgency.deadline, descending(urgency.priority), arrival],
-            Order::Fifo => [0, 0, arrival],
+            Order::Fifo => [0, 1, arrival],
         }
     }
 }
 
-/// Larger priorities become smaller numbers.
+/// Larger priorities become smaller numbers; the largest, 1.
 pub(super) fn descending(priority: i32) -> u64 {
-    (i64::from(i32::MAX) - i64::from(priority)).unsigned_abs()
+    (i64::from(i32::MAX) + 1 - i64::from(priority)).unsigned_abs()
 }
 
 /// What [`descending`] was made of.
 pub(super) fn priority_of(number: u64) -> i32 {
-    i64::try_from(number).ok().and_then(|number| i32::try_from(i64::from(i32::MAX) - number).ok()).unwrap_or(i32::MIN)
+    i64::try_from(number).ok().and_then(|number| i32::try_from(i64::from(i32::MAX) + 1 - number).ok()).unwrap_or(i32::MIN)
 }
 
 #[cfg(test)]
@@ -74,5 +78,11 @@ mod tests {
             assert_eq!(priority_of(descending(priority)), priority);
         }
         assert!(descending(i32::MAX) < descending(0) && descending(0) < descending(i32::MIN));
+    }
+
+    #[test]
+    fn nothing_ranks_before_the_front() {
+        let most = Urgency { priority: i32::MAX, deadline: 0 };
+        assert!([Order::Priority, Order::Deadline, Order::Fifo].iter().all(|order| order.rank(most, 0) > FRONT));
     }
 }

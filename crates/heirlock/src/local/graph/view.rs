@@ -16,7 +16,7 @@ pub struct Holding {
     pub lock: LockKey,
     /// How.
     pub mode: Mode,
-    /// How many levels deep.
+    /// How many levels deep; how many permits.
     pub depth: u32,
     /// Where it began, and since when at the latest.
     pub origin: Origin,
@@ -31,7 +31,9 @@ pub struct WaitView {
     pub lock: LockKey,
     /// How it wants it.
     pub mode: Mode,
-    /// How many levels at once.
+    /// Whether it is that of an upgradable holder: its own hold is not in its way.
+    pub upgrades: bool,
+    /// How many levels, or permits, at once.
     pub depth: u32,
     /// Queued or granted.
     pub state: State,
@@ -95,6 +97,12 @@ impl Graph {
         })
     }
 
+    /// How many permits are free, of a semaphore.
+    pub fn free(&self, lock: LockKey) -> Option<u64> {
+        let lock = &self.locks[self.locks.slot(lock.0)?];
+        lock.is_semaphore().then_some(lock.free)
+    }
+
     /// Whether the worker was granted the lock, or notified by the condition, and has not taken note.
     pub fn has_untaken(&self, worker: WorkerKey, lock: LockKey) -> bool {
         let both = self.workers.slot(worker.0).zip(self.locks.slot(lock.0));
@@ -110,6 +118,11 @@ impl Graph {
 
     /// The holders of a lock, in no order.
     pub fn holders(&self, lock: LockKey) -> Vec<Holding> {
+        self.holding(lock).collect()
+    }
+
+    /// The same, one after the other.
+    pub fn holding(&self, lock: LockKey) -> impl Iterator<Item = Holding> + '_ {
         let head = self.locks.slot(lock.0).map_or(NIL, |slot| self.locks[slot].holds);
         self.holdings(head, OF_LOCK)
     }
@@ -117,23 +130,24 @@ impl Graph {
     /// What a worker holds, in no order.
     pub fn held(&self, worker: WorkerKey) -> Vec<Holding> {
         let head = self.workers.slot(worker.0).map_or(NIL, |slot| self.workers[slot].holds);
-        self.holdings(head, OF_WORKER)
+        self.holdings(head, OF_WORKER).collect()
     }
 
-    fn holdings(&self, head: u32, list: usize) -> Vec<Holding> {
-        let (mut hold, mut holdings) = (head, Vec::new());
-        while hold != NIL {
+    fn holdings(&self, head: u32, list: usize) -> impl Iterator<Item = Holding> + '_ {
+        let holds = std::iter::successors((head != NIL).then_some(head), move |hold| {
+            let next = self.holds[*hold].link[list].next;
+            (next != NIL).then_some(next)
+        });
+        holds.map(|hold| {
             let entry = &self.holds[hold];
-            holdings.push(Holding {
+            Holding {
                 worker: WorkerKey(self.workers.id(entry.worker)),
                 lock: LockKey(self.locks.id(entry.lock)),
                 mode: entry.mode,
                 depth: entry.depth,
                 origin: entry.origin,
-            });
-            hold = entry.link[list].next;
-        }
-        holdings
+            }
+        })
     }
 
     /// The waits on a lock, in the order in which they would be served.
@@ -141,7 +155,7 @@ impl Graph {
         let Some(lock) = self.locks.slot(lock.0).map(|slot| &self.locks[slot]) else { return Vec::new() };
         let mut slots: Vec<u32> = lock.queue.slots(&self.waits).collect();
         let rank = |slot: u32| lock.spec.order.rank(self.waits[slot].urgency, self.waits[slot].arrival);
-        slots.sort_unstable_by_key(|&slot| (lock.queue.overdue() != Some(slot), rank(slot)));
+        slots.sort_unstable_by_key(|&slot| (!self.waits[slot].upgrades, lock.queue.overdue() != Some(slot), rank(slot)));
         slots.into_iter().map(|slot| WaitKey(self.waits.id(slot))).collect()
     }
 
@@ -163,6 +177,7 @@ impl Graph {
             worker: WorkerKey(self.workers.id(wait.worker)),
             lock: LockKey(self.locks.id(wait.lock)),
             mode: wait.mode,
+            upgrades: wait.upgrades,
             depth: wait.depth,
             state: wait.state,
             urgency: wait.urgency,
@@ -187,8 +202,19 @@ impl Graph {
     /// For tests: whether what the graph believes of itself between events is so.
     pub fn is_sound(&mut self) -> bool {
         let idle = self.due.is_empty() && self.fell.is_empty() && self.stirred.is_empty() && self.grantees.is_empty();
-        let idle = idle && self.locks.slots().all(|lock| self.locks[lock].owed == 0);
+        let idle = idle && self.locks.slots().all(|lock| self.is_plain(lock));
         idle && self.doubtful.is_empty() && self.touched.is_empty() && (self.cyclic || self.standing(Ways::Boosts, 1).is_empty())
+    }
+
+    /// Whether nothing is left to do for the lock, and its mode is that of its holders.
+    fn is_plain(&self, lock: u32) -> bool {
+        let entry = &self.locks[lock];
+        let (mut hold, mut mode) = (entry.holds, Mode::Shared);
+        while hold != NIL {
+            mode = mode.and(self.holds[hold].mode);
+            hold = self.holds[hold].link[OF_LOCK].next;
+        }
+        (entry.holds == NIL || entry.mode == mode) && !entry.loosened && !(entry.is_condition() && entry.free > 0)
     }
 
     /// How much there is.

@@ -57,6 +57,8 @@ impl<'a, K: Eq + Hash> AcquireKeyed<'a, K> {
 impl<'a, K: Eq + Hash> Member for AcquireKeyed<'a, K> {
     type Guard = KeyedGuard<'a, K>;
 
+    type Word = Raw;
+
     fn parts(&mut self) -> (&Raw, &mut Wait) {
         if let Stage::Unpolled(..) = self.stage
             && let Stage::Unpolled(keyed, key) = replace(&mut self.stage, Stage::Done)

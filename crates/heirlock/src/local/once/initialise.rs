@@ -142,13 +142,15 @@ impl<'c, T> Turn<'c, T> {
             self.over = true;
             return Poll::Ready(Ok(Ok(value)));
         }
-        let turn = ready!(self.wait.poll(&cell.raw, cx)).map(|held| Maker(cell, held));
-        // Between the two looks the value may have come: then this wait has ended because of that, or has got a cell in which there is nothing to do.
-        // Whoever got the cell sees what its holders before it did.
+        let turn = self.wait.poll(&cell.raw, cx).map_ok(|held| Maker(cell, held));
+        // Between the two looks the value may have come: then this wait has ended because of that; or has got a cell in which there is nothing to do, and
+        // whoever got the cell sees what its holders before it did; or stands in a queue behind others who looked too early, and may be polled no more.
         if let Some(value) = cell.get() {
+            self.wait.cancel(&cell.raw);
             self.over = true;
             return Poll::Ready(Ok(Ok(value)));
         }
+        let turn = ready!(turn);
         self.over = turn.is_err();
         Poll::Ready(turn.map(Err))
     }

@@ -1,45 +1,14 @@
-//! What happens to a lock under its domain's mutex: the events of which the graph is told.
+//! What happens to an exclusive lock under its domain's mutex: the events of which the graph is told.
 
 use std::ptr;
 use std::sync::atomic::Ordering;
-use std::task::Waker;
 
-use super::{CONTENDED, DEPTH, FREE, OFFERED, Raw, Setup, Site, owner_in, whole};
-use crate::clock::Moment;
-use crate::local::core::{Core, Fate};
-use crate::local::graph::{Acquired, Kind, LockKey, LockSpec, Mode, NEVER, Origin, Released, Request, WaitKey, WorkerKey};
-use crate::local::identity::{ANONYMOUS, Owner};
-
-/// An acquire that was not served at once.
-pub(in crate::local) struct Ask<'a> {
-    pub(in crate::local) owner: &'a Owner,
-    pub(in crate::local) priority: Option<i32>,
-    /// For ordering.
-    pub(in crate::local) deadline: Option<u64>,
-    pub(in crate::local) expires: Option<Moment>,
-    /// It may not wait: its time is over already.
-    pub(in crate::local) over: bool,
-    /// Of an earlier wait that lost its place.
-    pub(in crate::local) arrival: Option<u64>,
-    /// How many levels at once.
-    pub(in crate::local) depth: u32,
-    /// The check of orders knows of it.
-    pub(in crate::local) declared: bool,
-    pub(in crate::local) site: Site,
-    /// When it begins to wait; `NEVER` if it will not.
-    pub(in crate::local) at: u64,
-}
-
-/// What came of it.
-pub(in crate::local) enum Entered {
-    Held,
-    Queued(WaitKey),
-    TimedOut,
-    Deadlock(String),
-    /// It would enter again, but arms of one task cannot be told apart.
-    NeedsWorker,
-    Overflow,
-}
+use super::word::{Ask, Entered, Want, Word};
+use super::{CONTENDED, DEPTH, FREE, OFFERED, Raw, Setup, Site, owner_in};
+use crate::local::core::Core;
+use crate::local::graph::{Kind, LockKey, LockSpec, Mode, NEVER, Origin, Released, WorkerKey};
+use crate::local::identity::{ANONYMOUS, Owner, is_one_line};
+use crate::local::wait::Held;
 
 impl Raw {
     #[cold]
@@ -58,54 +27,6 @@ impl Raw {
             }
             self.follow(core, key);
         });
-    }
-
-    /// Takes the lock or what the owner was granted of it, or queues with a waker, which must be there unless the time is over.
-    pub(in crate::local) fn enter(&self, core: &mut Core, ask: &Ask<'_>, waker: &mut Option<Waker>) -> Entered {
-        let number = ask.owner.number();
-        if self.word.load(Ordering::Relaxed) & CONTENDED != 0 {
-            self.begin(core);
-        }
-        let again = loop {
-            let word = self.word.load(Ordering::Relaxed);
-            let again = self.is_reentrant() && owner_in(word) == number && number != ANONYMOUS;
-            if again && !self.may_reenter(core, ask.owner) {
-                return Entered::NeedsWorker;
-            }
-            if word == FREE {
-                if self.take_levels(number, ask.depth, ask.site) {
-                    return Entered::Held;
-                }
-                // More levels than the word has room for: the graph has, and nobody else can take the lock before it has said so.
-                let roomy = ask.depth > 1 && self.word.compare_exchange(FREE, CONTENDED, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-                if roomy {
-                    break false;
-                }
-            } else if word & CONTENDED != 0 {
-                break again;
-            } else if ask.over && !again {
-                return Entered::TimedOut;
-            } else if self.tell_graph(core, word) {
-                break again;
-            }
-        };
-        let key = self.key(core);
-        let worker = core.enlist(ask.owner);
-        if !ask.over && !ask.declared && !self.is_condition() {
-            core.nests(worker, key, Some(ask.site));
-        }
-        let entered = queue(core, ask, waker, worker, key);
-        // Only now: it may be the only one who waits, and a grant is taken over only by who does.
-        core.take_over(key);
-        if matches!(entered, Entered::Held) && !again {
-            self.note_site(ask.site);
-            core.began(worker, key);
-        }
-        if !matches!(entered, Entered::Held | Entered::Queued(..)) || self.is_condition() {
-            core.leaves(worker);
-        }
-        self.follow(core, key);
-        entered
     }
 
     /// Tells the graph who holds, if the word is still that.
@@ -140,29 +61,99 @@ impl Raw {
         core.trusts_tasks() || core.has_untaken(owner.number(), LockKey::from_number(self.key.load(Ordering::Relaxed)))
     }
 
-    /// What has become of a wait.
-    pub(in crate::local) fn look(&self, core: &mut Core, wait: WaitKey, waker: &mut Option<Waker>) -> Fate {
-        let key = self.begin(core);
-        let fate = core.look(wait, key, waker);
-        if matches!(fate, Fate::Queued) {
-            core.take_over(key);
+    /// The lock's key, made when it is first needed.
+    pub(super) fn key(&self, core: &mut Core) -> LockKey {
+        let number = self.key.load(Ordering::Relaxed);
+        if number != 0 {
+            return LockKey::from_number(number);
         }
-        self.follow(core, key);
-        fate
+        let Setup { kind, order, bypass, permits } = self.setup;
+        let domain = self.domain();
+        let spec = LockSpec {
+            order: order.unwrap_or(domain.order()),
+            bypass: bypass.or(domain.bypass()),
+            permits: permits.map_or(0, u64::from),
+            tracked: permits.is_some(),
+            ..LockSpec::new(kind)
+        };
+        let key = core.graph.add_lock(spec);
+        core.name_lock(key, self.full_name());
+        self.key.store(key.get(), Ordering::Relaxed);
+        key
+    }
+}
+
+impl Word for Raw {
+    fn raw(&self) -> &Raw {
+        self
     }
 
-    /// The future of a wait is dropped; its waker, to be dropped when the mutex has been released.
-    pub(in crate::local) fn cancel(&self, core: &mut Core, wait: WaitKey) -> Option<Waker> {
-        let key = self.begin(core);
-        core.note_time(key, self.domain().clock());
-        let waker = core.cancel(wait);
-        self.follow(core, key);
-        waker
+    fn is_held(&self) -> bool {
+        self.owner_number() != 0
     }
 
-    /// An event on the lock begins, which ends with [`follow`](Raw::follow): from here to there nobody takes a grant without the mutex, and the
+    #[inline]
+    fn take(&self, owner: u64, want: Want, site: Site) -> Option<u64> {
+        if want.levels != 1 {
+            // The word's levels are few enough to be in the graph's account, too.
+            return self.take_levels(owner, want.levels, site).then_some(0);
+        }
+        let taken = self.take_free(owner, site);
+        if taken.is_none() && self.is_reentrant() && is_one_line(owner) {
+            return self.enter_again(owner);
+        }
+        taken
+    }
+
+    /// An event may have begun since, or have given the lock to another: then this fails, and the long way tells.
+    fn take_offered(&self, owner: u64, site: Site) -> bool {
+        let taken = owner << 1 | CONTENDED;
+        if self.word.load(Ordering::Relaxed) != taken | OFFERED {
+            return false;
+        }
+        let is_taken = self.word.compare_exchange(taken | OFFERED, taken, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        if is_taken {
+            self.note_site(site);
+        }
+        is_taken
+    }
+
+    fn approach(&self, core: &mut Core, ask: &Ask<'_>) -> Result<bool, Entered> {
+        if self.is_condition() && !self.must_wait(core) {
+            return Err(Entered::Held(0));
+        }
+        let (number, levels) = (ask.owner.number(), ask.want.levels);
+        if self.word.load(Ordering::Relaxed) & CONTENDED != 0 {
+            self.begin(core);
+        }
+        loop {
+            let word = self.word.load(Ordering::Relaxed);
+            let again = self.is_reentrant() && owner_in(word) == number && number != ANONYMOUS;
+            if again && !self.may_reenter(core, ask.owner) {
+                return Err(Entered::NeedsWorker);
+            }
+            if word == FREE {
+                if self.take_levels(number, levels, ask.site) {
+                    return Err(Entered::Held(0));
+                }
+                // More levels than the word has room for: the graph has, and nobody else can take the lock before it has said so.
+                let roomy = levels > 1 && self.word.compare_exchange(FREE, CONTENDED, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+                if roomy {
+                    return Ok(false);
+                }
+            } else if word & CONTENDED != 0 {
+                return Ok(again);
+            } else if ask.over && !again {
+                return Err(Entered::TimedOut);
+            } else if self.tell_graph(core, word) {
+                return Ok(again);
+            }
+        }
+    }
+
+    /// An event on the lock begins, which ends with [`follow`](Word::follow): from here to there nobody takes a grant without the mutex, and the
     /// graph knows whether somebody has.
-    pub(super) fn begin(&self, core: &mut Core) -> LockKey {
+    fn begin(&self, core: &mut Core) -> LockKey {
         let key = self.key(core);
         // Nobody else sets the bit. Of the future that takes the grant and this one clears it.
         if self.offered.load(Ordering::Relaxed) {
@@ -173,34 +164,18 @@ impl Raw {
         key
     }
 
-    /// The lock's key, made when it is first needed.
-    pub(super) fn key(&self, core: &mut Core) -> LockKey {
-        let number = self.key.load(Ordering::Relaxed);
-        if number != 0 {
-            return LockKey::from_number(number);
-        }
-        let Setup { kind, order, bypass } = self.setup;
-        let domain = self.domain();
-        let spec = LockSpec { order: order.unwrap_or(domain.order()), bypass: bypass.or(domain.bypass()), ..LockSpec::new(kind) };
-        let key = core.graph.add_lock(spec);
-        core.name_lock(key, self.full_name());
-        self.key.store(key.get(), Ordering::Relaxed);
-        key
-    }
-
     /// The word becomes what the graph says, so that the lock passes from hand to hand without having been free. Only while bit 0 is set, when
     /// nobody else writes it: a wait that ended long ago may be dropped while somebody holds the lock whom the graph does not know.
-    pub(super) fn follow(&self, core: &mut Core, key: LockKey) {
+    fn follow(&self, core: &mut Core, key: LockKey) {
         if self.is_condition() {
-            let awaited = core.graph.waiting(key) > 0;
-            return self.word.store(if awaited { CONTENDED | whole::AWAITED } else { CONTENDED }, Ordering::Release);
+            return self.follow_waits(core, key);
         }
         if self.word.load(Ordering::Relaxed) & CONTENDED == 0 {
             return;
         }
         let owner = core.graph.holder(key).and_then(|holder| core.number_of(holder));
         let word = match owner {
-            Some(owner) if self.setup.kind == Kind::Mutex && owner != ANONYMOUS && core.offer(key) => {
+            Some(owner) if matches!(self.setup.kind, Kind::Mutex | Kind::Once) && owner != ANONYMOUS && core.offer(key) => {
                 self.offered.store(true, Ordering::Relaxed);
                 owner << 1 | CONTENDED | OFFERED
             }
@@ -210,35 +185,14 @@ impl Raw {
         };
         self.word.store(word, Ordering::Release);
     }
-}
 
-/// The graph knows the lock, and decides.
-fn queue(core: &mut Core, ask: &Ask<'_>, waker: &mut Option<Waker>, worker: WorkerKey, lock: LockKey) -> Entered {
-    let origin = Origin { site: Some(ask.site), at: ask.at };
-    let request = Request { origin, depth: ask.depth, ..Request::new(worker, lock, Mode::Exclusive) };
-    let waker = if ask.over { None } else { waker.take() };
-    let Some(waker) = waker else {
-        let taken = core.graph.try_acquire(&request, &mut core.effects);
-        return match taken {
-            Some(Acquired::Held(_)) => Entered::Held,
-            Some(Acquired::Overflow) => Entered::Overflow,
-            _ => Entered::TimedOut,
-        };
-    };
-    let request = Request {
-        priority: ask.priority,
-        deadline: ask.deadline,
-        expires: ask.expires.map(Moment::as_nanos),
-        arrival: ask.arrival,
-        ..request
-    };
-    match core.graph.acquire(&request, &mut core.effects) {
-        Acquired::Queued(wait) => {
-            core.wait(wait, &request, waker, ask.expires);
-            Entered::Queued(wait)
-        }
-        Acquired::Deadlock(cycle) => Entered::Deadlock(core.verdict(&cycle, Moment::from_nanos(ask.at))),
-        Acquired::Held(_) => Entered::Held,
-        Acquired::Overflow => Entered::Overflow,
+    /// The graph knows of the hold, and there is one at most.
+    fn given(&self, _: &mut Core, _: WorkerKey, _: Want, site: Site) -> u64 {
+        self.note_site(site);
+        0
+    }
+
+    fn give_up(&self, held: Held) {
+        self.let_go(held.levels());
     }
 }

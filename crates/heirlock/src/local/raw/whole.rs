@@ -3,18 +3,10 @@
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-use super::{CONTENDED, DEPTH, FREE, LEVEL, Raw};
-use crate::local::graph::Kind;
-
-/// In the word of a condition, which nobody holds: bit 0 is always set, so that the graph decides; this one, written under the domain's mutex, says
-/// that somebody may wait.
-pub(super) const AWAITED: u64 = LEVEL;
+use super::awaited::AWAITED;
+use super::{CONTENDED, DEPTH, FREE, Raw, Word};
 
 impl Raw {
-    pub(in crate::local) fn is_condition(&self) -> bool {
-        self.setup.kind == Kind::Condition
-    }
-
     /// Whether the lock is held so many levels deep and no more. For whoever has guards of so many.
     pub(in crate::local) fn is_whole(&self, levels: u32) -> bool {
         if !self.is_reentrant() {
@@ -26,7 +18,7 @@ impl Raw {
         }
         self.domain().event(|core| {
             let key = self.begin(core);
-            core.graph.holders(key).first().is_some_and(|holding| holding.depth == levels)
+            core.graph.holding(key).next().is_some_and(|holding| holding.depth == levels)
         })
     }
 
@@ -50,7 +42,7 @@ impl Raw {
         let domain = self.domain();
         domain.event(|core| {
             let key = self.begin(core);
-            let Some(holding) = core.graph.holders(key).first().copied().filter(|holding| holding.depth == levels) else { return false };
+            let Some(holding) = core.graph.holding(key).next().filter(|holding| holding.depth == levels) else { return false };
             core.note_time(key, domain.clock());
             core.release(holding.worker, key, levels);
             self.site.store(ptr::null_mut(), Ordering::Relaxed);
@@ -88,11 +80,13 @@ impl Raw {
     /// Gives the lock up, and ends all waits for it: there is nothing left to wait for. For whoever has the guard. Whoever comes later finds the
     /// lock free.
     pub(in crate::local) fn release_for_good(&self) {
-        let word = self.word.load(Ordering::Relaxed);
-        if word & CONTENDED == 0 {
-            self.site.store(ptr::null_mut(), Ordering::Relaxed);
-            if self.word.compare_exchange(word, FREE, Ordering::Release, Ordering::Relaxed).is_ok() {
-                return;
+        self.site.store(ptr::null_mut(), Ordering::Relaxed);
+        let mut word = self.word.load(Ordering::Relaxed);
+        while word & CONTENDED == 0 {
+            match self.word.compare_exchange(word, FREE, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                // A contender has come; or the hold is another's now, who waits for it no less in vain.
+                Err(now) => word = now,
             }
         }
         self.domain().event(|core| {

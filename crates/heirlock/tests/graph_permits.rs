@@ -1,0 +1,427 @@
+//! Permits in the graph, tracked and untracked: one rule each.
+#![allow(missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "common/graph_sentences.rs"]
+mod sentences;
+
+use std::num::NonZeroU32;
+
+use heirlock::local::graph::{
+    Acquired, Counts, DeadlockPolicy, Displaced, Kind, Left, LockKey, LockSpec, Mode, Order, Released, Request, State, WaitKey, WorkerKey,
+};
+use sentences::World;
+
+impl World {
+    fn semaphore(&mut self, permits: u64, tracked: bool) -> LockKey {
+        self.graph.add_lock(LockSpec { permits, tracked, ..LockSpec::new(Kind::Semaphore) })
+    }
+
+    fn want(&mut self, worker: WorkerKey, lock: LockKey, permits: u32) -> Acquired {
+        self.effects.clear();
+        self.graph.acquire(&Request { depth: permits, ..Request::new(worker, lock, Mode::Shared) }, &mut self.effects)
+    }
+
+    fn queue(&mut self, worker: WorkerKey, lock: LockKey, permits: u32) -> WaitKey {
+        match self.want(worker, lock, permits) {
+            Acquired::Queued(wait) => wait,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn add(&mut self, lock: LockKey, permits: u64) -> Vec<WaitKey> {
+        self.effects.clear();
+        assert!(self.graph.add_permits(lock, permits, &mut self.effects));
+        self.effects.granted.clone()
+    }
+
+    fn give(&mut self, worker: WorkerKey, lock: LockKey, permits: u32) -> (Released, Vec<WaitKey>) {
+        self.effects.clear();
+        let released = self.graph.release_levels(worker, lock, permits, &mut self.effects);
+        (released, self.effects.granted.clone())
+    }
+
+    fn has(&self, worker: WorkerKey, lock: LockKey) -> u32 {
+        self.graph.held(worker).iter().find(|holding| holding.lock == lock).map_or(0, |holding| holding.depth)
+    }
+}
+
+#[test]
+fn untracked_permits_are_taken_and_nobody_holds_them() {
+    let mut world = World::default();
+    let lock = world.semaphore(3, false);
+    let [low, high] = [1, 9].map(|base| world.worker(base));
+    assert_eq!(world.want(low, lock, 2), Acquired::Held(0));
+    assert_eq!((world.graph.free(lock), world.owners(lock)), (Some(1), vec![]));
+    let wait = world.queue(high, lock, 2);
+    // Who took the others may be anybody: nobody is boosted, and release is not theirs to say.
+    assert!(world.effects.is_empty());
+    assert_eq!(world.give(low, lock, 1), (Released::NotHeld, vec![]));
+    assert!(!world.graph.hold(low, lock, Mode::Shared, 1, &mut world.effects));
+    assert_eq!(world.add(lock, 1), [wait]);
+    assert_eq!((world.graph.free(lock), world.graph.wait(wait).unwrap().state), (Some(0), State::Granted));
+    assert!(world.graph.take(wait, &mut world.effects));
+    assert_eq!(world.graph.counts(), Counts { workers: 2, locks: 1, waits: 0, holds: 0 });
+}
+
+#[test]
+fn tracked_permits_are_held_inherit_and_go_back() {
+    let mut world = World::default();
+    let lock = world.semaphore(3, true);
+    let [one, two, high] = [1, 2, 9].map(|base| world.worker(base));
+    assert_eq!(world.want(one, lock, 2), Acquired::Held(2));
+    assert_eq!(world.want(two, lock, 1), Acquired::Held(1));
+    let wait = world.queue(high, lock, 3);
+    assert_eq!((world.eff(one), world.eff(two)), (9, 9));
+    assert_eq!(world.give(one, lock, 1), (Released::Kept(1), vec![]));
+    assert_eq!(world.give(two, lock, 1), (Released::Freed, vec![]));
+    assert_eq!((world.eff(one), world.eff(two), world.graph.free(lock)), (9, 2, Some(2)));
+    assert_eq!(world.give(one, lock, 1), (Released::Freed, vec![wait]));
+    assert_eq!((world.eff(one), world.has(high, lock), world.graph.free(lock)), (1, 3, Some(0)));
+    // More than it has cannot come back.
+    assert!(world.graph.take(wait, &mut world.effects));
+    assert_eq!(world.give(high, lock, 9), (Released::Freed, vec![]));
+    assert_eq!((world.graph.free(lock), world.give(high, lock, 1).0), (Some(3), Released::NotHeld));
+}
+
+#[test]
+fn a_large_request_is_not_passed_by_small_ones() {
+    for tracked in [false, true] {
+        let mut world = World::default();
+        let lock = world.semaphore(2, tracked);
+        let workers = [5, 5, 5, 9].map(|base| world.worker(base));
+        let large = world.queue(workers[0], lock, 3);
+        let small = world.queue(workers[1], lock, 1);
+        let try_small = Request::new(workers[2], lock, Mode::Shared);
+        assert_eq!(world.graph.try_acquire(&try_small, &mut world.effects), None);
+        // Who is more urgent is before it, as everywhere.
+        assert!(matches!(world.want(workers[3], lock, 1), Acquired::Held(_)));
+        assert_eq!(world.graph.queue(lock), [large, small]);
+        assert_eq!(world.add(lock, 2), [large]);
+        assert_eq!((world.graph.free(lock), world.graph.queue(lock)), (Some(0), vec![small]));
+    }
+}
+
+#[test]
+fn what_a_large_request_leaves_goes_to_the_next_when_it_goes() {
+    for expires in [false, true] {
+        let mut world = World::default();
+        let lock = world.semaphore(2, false);
+        let workers = [5; 3].map(|base| world.worker(base));
+        let large = world.queue(workers[0], lock, 3);
+        let small = [world.queue(workers[1], lock, 1), world.queue(workers[2], lock, 1)];
+        world.effects.clear();
+        let left = if expires { world.graph.expire(large, &mut world.effects) } else { world.graph.cancel(large, &mut world.effects) };
+        assert_eq!((left, world.effects.granted.as_slice()), (Left::Queued, &small[..]));
+    }
+}
+
+#[test]
+fn a_request_that_falls_behind_lets_the_next_have_what_is_free() {
+    let mut world = World::default();
+    let lock = world.semaphore(1, false);
+    let [large, small] = [9, 5].map(|base| world.worker(base));
+    world.queue(large, lock, 2);
+    let wait = world.queue(small, lock, 1);
+    world.effects.clear();
+    world.graph.set_base(large, 1, &mut world.effects);
+    assert_eq!(world.effects.granted, [wait]);
+}
+
+#[test]
+fn the_oldest_is_next_after_the_bypass_limit() {
+    let mut world = World::default();
+    let spec = LockSpec { bypass: NonZeroU32::new(2), permits: 2, ..LockSpec::new(Kind::Semaphore) };
+    let lock = world.graph.add_lock(spec);
+    let [low, high] = [0, 9].map(|base| world.worker(base));
+    let old = world.queue(low, lock, 3);
+    for _ in 0..2 {
+        assert_eq!(world.want(high, lock, 1), Acquired::Held(0));
+    }
+    // Two have gone before it: now nobody does, though there is one.
+    assert_eq!(world.add(lock, 1), []);
+    let wait = world.queue(high, lock, 1);
+    assert_eq!(world.graph.queue(lock), [old, wait]);
+    assert_eq!(world.add(lock, 2), [old]);
+}
+
+#[test]
+fn a_holder_that_wants_more_queues_and_holds_more() {
+    let mut world = World::default();
+    let lock = world.semaphore(2, true);
+    let [one, two] = [5, 5].map(|base| world.worker(base));
+    assert_eq!(world.want(one, lock, 1), Acquired::Held(1));
+    assert_eq!(world.want(one, lock, 1), Acquired::Held(2));
+    let first = world.queue(two, lock, 1);
+    let second = world.queue(one, lock, 1);
+    assert_eq!(world.graph.queue(lock), [first, second]);
+    assert_eq!(world.add(lock, 2), [first, second]);
+    assert_eq!((world.has(one, lock), world.has(two, lock)), (3, 1));
+    // The third is not taken yet: given up, it goes, and what was taken stays.
+    assert_eq!(world.graph.cancel(second, &mut world.effects), Left::Granted);
+    assert_eq!((world.has(one, lock), world.graph.free(lock)), (2, Some(1)));
+}
+
+#[test]
+fn a_cycle_over_permits_is_never_certain() {
+    for policy in [DeadlockPolicy::Closer, DeadlockPolicy::LowestPriority] {
+        let mut world = World::new(policy);
+        let (lock, mutex) = (world.semaphore(1, true), world.lock(Kind::Mutex));
+        let [one, two] = [1, 2].map(|base| world.worker(base));
+        world.want(one, lock, 1);
+        world.hold(two, mutex);
+        world.wait(one, mutex);
+        let closing = world.queue(two, lock, 1);
+        assert_eq!((world.effects.suspected.len(), world.graph.suspected(9).len()), (1, 1));
+        assert_eq!((world.eff(one), world.eff(two)), (2, 2));
+        // Somebody else adds a permit: it was none.
+        assert_eq!(world.add(lock, 1), [closing]);
+        assert!(world.graph.suspected(9).is_empty());
+    }
+}
+
+#[test]
+fn no_way_leads_through_untracked_permits() {
+    let mut world = World::default();
+    let (lock, mutex) = (world.semaphore(1, false), world.lock(Kind::Mutex));
+    let [one, two] = [1, 2].map(|base| world.worker(base));
+    world.want(one, lock, 1);
+    world.hold(two, mutex);
+    world.wait(one, mutex);
+    world.queue(two, lock, 1);
+    assert!(world.effects.suspected.is_empty() && world.graph.suspected(9).is_empty());
+    assert_eq!((world.eff(one), world.eff(two)), (1, 2));
+}
+
+/// It is not the order of the queue that is bent to get out of a suspected cycle.
+#[test]
+fn a_small_request_is_not_let_in() {
+    let mut world = World::default();
+    let (lock, mutex) = (world.semaphore(3, true), world.lock(Kind::Mutex));
+    let [holder, large, small] = [1, 2, 1].map(|base| world.worker(base));
+    world.want(holder, lock, 1);
+    world.queue(large, lock, 3);
+    world.hold(small, mutex);
+    let wait = world.queue(small, lock, 1);
+    world.wait(holder, mutex);
+    assert_eq!(world.effects.suspected.len(), 1);
+    assert_eq!(world.graph.wait(wait).unwrap().state, State::Queued);
+}
+
+#[test]
+fn an_untaken_grant_that_is_given_up_frees_its_permits_for_the_next() {
+    for tracked in [false, true] {
+        for way in ["cancel", "take over", "remove"] {
+            let mut world = World::default();
+            let lock = world.semaphore(0, tracked);
+            let [one, two] = [5, 1].map(|base| world.worker(base));
+            let (first, next) = (world.queue(one, lock, 2), world.queue(two, lock, 1));
+            assert_eq!(world.add(lock, 2), [first]);
+            world.effects.clear();
+            match way {
+                "cancel" => assert_eq!(world.graph.cancel(first, &mut world.effects), Left::Granted),
+                "take over" => assert_eq!(world.graph.take_over(first, &mut world.effects), Some(0)),
+                _ => assert!(world.graph.remove_worker(one, &mut world.effects)),
+            }
+            assert_eq!(world.effects.granted, [next], "{way}");
+            assert_eq!((world.graph.free(lock), world.has(two, lock)), (Some(1), u32::from(tracked)));
+            assert!(world.graph.is_sound());
+        }
+    }
+}
+
+#[test]
+fn a_worker_takes_what_it_was_granted_if_it_asks_for_as_many() {
+    for tracked in [false, true] {
+        let mut world = World::default();
+        let lock = world.semaphore(0, tracked);
+        let [one, two] = [5, 1].map(|base| world.worker(base));
+        let (abandoned, second) = (world.queue(one, lock, 2), world.queue(one, lock, 2));
+        let other = world.queue(two, lock, 1);
+        assert_eq!(world.add(lock, 2), [abandoned]);
+        assert_eq!(world.want(one, lock, 2), Acquired::Held(if tracked { 2 } else { 0 }));
+        assert_eq!(world.effects.displaced, [Displaced { wait: abandoned, arrival: 0 }, Displaced { wait: second, arrival: 1 }]);
+        assert_eq!((world.graph.queue(lock), world.graph.free(lock)), (vec![other], Some(0)));
+        // Of another number, it is given back first: there are two, the other has one, it wants three.
+        let wait = world.queue(one, lock, 2);
+        assert_eq!(world.add(lock, 2), [wait]);
+        let three = world.queue(one, lock, 3);
+        assert_eq!((world.effects.displaced.len(), world.effects.granted.as_slice()), (1, &[other][..]));
+        assert_eq!((world.graph.queue(lock), world.graph.free(lock)), (vec![three], Some(1)));
+    }
+}
+
+#[test]
+fn a_try_takes_what_it_was_granted_and_passes_nobody() {
+    let mut world = World::default();
+    let lock = world.semaphore(1, true);
+    let [one, two] = [5, 1].map(|base| world.worker(base));
+    let request = |worker, depth| Request { depth, ..Request::new(worker, lock, Mode::Shared) };
+    assert_eq!(world.graph.try_acquire(&request(two, 2), &mut world.effects), None);
+    assert_eq!(world.graph.try_acquire(&request(two, 1), &mut world.effects), Some(Acquired::Held(1)));
+    let wait = world.queue(one, lock, 1);
+    world.add(lock, 1);
+    assert_eq!(world.graph.wait(wait).unwrap().state, State::Granted);
+    assert_eq!(world.graph.try_acquire(&request(one, 1), &mut world.effects), Some(Acquired::Held(1)));
+    // It has some, and would have more only in its turn.
+    world.queue(two, lock, 2);
+    world.add(lock, 1);
+    assert_eq!(world.graph.try_acquire(&request(one, 1), &mut world.effects), None);
+    assert_eq!((world.has(one, lock), world.graph.free(lock)), (1, Some(1)));
+}
+
+#[test]
+fn forgotten_permits_are_no_more() {
+    let mut world = World::default();
+    let (lock, mutex) = (world.semaphore(3, true), world.lock(Kind::Mutex));
+    let [one, high] = [1, 9].map(|base| world.worker(base));
+    world.want(one, lock, 3);
+    let wait = world.queue(high, lock, 1);
+    world.effects.clear();
+    assert_eq!(world.graph.forget(one, lock, 2, &mut world.effects), Released::Kept(1));
+    assert!(world.effects.is_empty() && world.eff(one) == 9);
+    assert_eq!(world.graph.forget(one, lock, 1, &mut world.effects), Released::Freed);
+    assert_eq!((world.effects.changed.as_slice(), world.eff(one), world.graph.free(lock)), (&[one][..], 1, Some(0)));
+    assert_eq!(world.graph.forget(one, lock, 1, &mut world.effects), Released::NotHeld);
+    assert_eq!(world.graph.wait(wait).unwrap().state, State::Queued);
+    world.hold(one, mutex);
+    assert_eq!(world.graph.forget(one, mutex, 1, &mut world.effects), Released::NotHeld);
+    assert_eq!(world.owners(mutex), [one]);
+}
+
+#[test]
+fn free_permits_can_be_taken_away_past_who_waits() {
+    let mut world = World::default();
+    let (lock, mutex) = (world.semaphore(2, false), world.lock(Kind::Mutex));
+    let worker = world.worker(1);
+    let wait = world.queue(worker, lock, 3);
+    assert_eq!((world.graph.take_permits(lock, 1), world.graph.take_permits(lock, 5)), (1, 1));
+    assert_eq!((world.graph.take_permits(lock, 1), world.graph.take_permits(mutex, 1)), (0, 0));
+    assert_eq!((world.graph.free(lock), world.graph.free(mutex)), (Some(0), None));
+    assert_eq!(world.add(lock, 3), [wait]);
+}
+
+#[test]
+fn what_was_taken_without_the_graph_is_known_by_import() {
+    let mut world = World::default();
+    let lock = world.semaphore(0, true);
+    let [one, high] = [1, 9].map(|base| world.worker(base));
+    assert!(world.graph.hold(one, lock, Mode::Shared, 2, &mut world.effects));
+    assert_eq!((world.graph.free(lock), world.has(one, lock)), (Some(0), 2));
+    let wait = world.queue(high, lock, 1);
+    assert_eq!(world.eff(one), 9);
+    assert_eq!(world.give(one, lock, 1), (Released::Kept(1), vec![wait]));
+}
+
+#[test]
+fn closing_ends_all_waits_and_leaves_the_holders() {
+    for tracked in [false, true] {
+        let mut world = World::default();
+        let lock = world.semaphore(1, tracked);
+        let workers = [1, 2, 3, 4].map(|base| world.worker(base));
+        world.want(workers[0], lock, 1);
+        let granted = world.queue(workers[3], lock, 1);
+        assert_eq!(world.add(lock, 1), [granted]);
+        let waits = [world.queue(workers[2], lock, 3), world.queue(workers[1], lock, 1)];
+        world.effects.clear();
+        assert!(world.graph.dismiss(lock, &mut world.effects));
+        assert_eq!((&world.effects.dismissed, world.effects.granted.len()), (&vec![waits[0], waits[1], granted], 0));
+        assert_eq!((world.graph.free(lock), world.graph.waiting(lock)), (Some(1), 0));
+        assert_eq!(world.has(workers[0], lock), u32::from(tracked));
+        assert_eq!(world.eff(workers[0]), 1);
+    }
+}
+
+#[test]
+fn a_removed_worker_leaves_its_permits() {
+    let mut world = World::default();
+    let lock = world.semaphore(3, true);
+    let [one, two] = [1, 2].map(|base| world.worker(base));
+    world.want(one, lock, 3);
+    let wait = world.queue(two, lock, 2);
+    world.effects.clear();
+    assert!(world.graph.remove_worker(one, &mut world.effects));
+    assert_eq!((world.effects.granted.as_slice(), world.graph.free(lock)), (&[wait][..], Some(1)));
+}
+
+#[test]
+fn permits_that_change_hands_are_not_free_in_between() {
+    let mut world = World::default();
+    let lock = world.semaphore(2, true);
+    let [one, two, high] = [1, 2, 9].map(|base| world.worker(base));
+    world.want(one, lock, 1);
+    world.want(two, lock, 1);
+    world.queue(high, lock, 1);
+    world.effects.clear();
+    assert!(world.graph.transfer(lock, one, two, &mut world.effects));
+    assert_eq!((world.has(two, lock), world.graph.free(lock), world.eff(one)), (2, Some(0), 1));
+    assert!(world.effects.granted.is_empty());
+}
+
+#[test]
+fn a_hand_over_passes_by_who_has_expired() {
+    let mut world = World::default();
+    let lock = world.semaphore(0, false);
+    let [late, next] = [9, 1].map(|base| world.worker(base));
+    let request = Request { expires: Some(100), depth: 2, ..Request::new(late, lock, Mode::Shared) };
+    let Acquired::Queued(late) = world.graph.acquire(&request, &mut world.effects) else { panic!() };
+    let next = world.queue(next, lock, 1);
+    world.graph.advance(100);
+    // It would not fit, so it is not looked at; it keeps its place until it is told.
+    assert_eq!(world.add(lock, 1), []);
+    assert!(world.effects.expired.is_empty());
+    assert_eq!(world.add(lock, 1), [next]);
+    assert_eq!((world.effects.expired.as_slice(), world.graph.free(lock)), (&[late][..], Some(1)));
+}
+
+#[test]
+fn none_is_had_at_once_and_too_many_are_refused() {
+    let mut world = World::default();
+    let [tracked, untracked] = [true, false].map(|tracked| world.semaphore(u64::MAX, tracked));
+    let [one, two] = [1, 2].map(|base| world.worker(base));
+    assert_eq!(world.want(one, tracked, 0), Acquired::Held(0));
+    assert_eq!(world.want(one, tracked, u32::MAX), Acquired::Held(u32::MAX));
+    assert_eq!(world.want(one, tracked, 1), Acquired::Overflow);
+    assert_eq!(world.graph.free(tracked), Some(u64::MAX - u64::from(u32::MAX)));
+    // What it waits for counts, too, and nobody can give it what it could not count.
+    world.graph.take_permits(tracked, u64::MAX);
+    let wait = world.queue(two, tracked, u32::MAX);
+    assert_eq!(world.want(two, tracked, 1), Acquired::Overflow);
+    assert!(!world.graph.transfer(tracked, one, two, &mut world.effects));
+    assert_eq!(world.graph.cancel(wait, &mut world.effects), Left::Queued);
+    assert!(world.graph.transfer(tracked, one, two, &mut world.effects));
+    assert!(!world.graph.add_permits(untracked, 1, &mut world.effects));
+    assert_eq!((world.want(one, untracked, u32::MAX), world.want(one, untracked, u32::MAX)), (Acquired::Held(0), Acquired::Held(0)));
+}
+
+#[test]
+fn what_goes_by_another_name_does_the_same() {
+    let mut world = World::default();
+    let worker = world.worker(1);
+    for (kind, word) in [(Kind::Event, "event"), (Kind::Barrier, "barrier"), (Kind::Condition, "condition")] {
+        let lock = world.lock(kind);
+        let wait = world.wait(worker, lock);
+        assert!(world.graph.notify(lock, &mut world.effects) && world.graph.take(wait, &mut world.effects));
+        assert_eq!((kind.word(), kind.is_condition(), world.graph.spec(lock).unwrap().owned), (word, true, false));
+    }
+    for (kind, word) in [(Kind::Promise, "promise"), (Kind::Once, "once"), (Kind::Mutex, "mutex")] {
+        let lock = world.lock(kind);
+        world.hold(worker, lock);
+        assert!(matches!(world.ask(worker, lock, Mode::Shared), Acquired::Deadlock(cycle) if cycle.len() == 1));
+        assert_eq!((kind.word(), kind.is_condition(), world.graph.spec(lock).unwrap().owned), (word, false, true));
+    }
+    assert_eq!((Kind::Semaphore.word(), Kind::Semaphore.is_condition()), ("semaphore", false));
+}
+
+#[test]
+fn the_earliest_deadline_gets_the_permits_where_that_is_the_order() {
+    let mut world = World::default();
+    let lock = world.graph.add_lock(LockSpec { order: Order::Deadline, ..LockSpec::new(Kind::Semaphore) });
+    let workers = [9, 1].map(|base| world.worker(base));
+    let waits = [(workers[0], 200), (workers[1], 100)].map(|(worker, deadline)| {
+        let request = Request { deadline: Some(deadline), ..Request::new(worker, lock, Mode::Shared) };
+        let Acquired::Queued(wait) = world.graph.acquire(&request, &mut world.effects) else { panic!() };
+        wait
+    });
+    assert_eq!(world.add(lock, 1), [waits[1]]);
+}
