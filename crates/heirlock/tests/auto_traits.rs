@@ -64,18 +64,6 @@ fn conditions_and_cells() {
     sync::<OnceCell<u8>>();
 }
 
-/// A promise as its value; whoever is to give it may be anywhere.
-#[test]
-fn what_is_awaited() {
-    type Sent = std::cell::Cell<u8>;
-    send::<(Event, Barrier, Arrival, Promise<Sent>, Promise<u8>, Producer<'static, u8>)>();
-    sync::<(Event, Barrier, Arrival, Promise<u8>, Producer<'static, u8>)>();
-    unpin::<(Event, Barrier, Arrival, Promise<u8>, Producer<'static, u8>)>();
-    send::<(Await<'static, Event>, Await<'static, Barrier>, Await<'static, Promise<u8>>)>();
-    sync::<(Await<'static, Event>, Await<'static, Barrier>, Await<'static, Promise<u8>>)>();
-    unpin::<(Await<'static, Event>, Await<'static, Barrier>, Await<'static, Promise<u8>>)>();
-}
-
 /// As their keys. That a guard of keys which may not be sent may not be either, the compiler checks in `local/keyed/guard.rs`.
 #[test]
 fn keys_and_several_locks() {
@@ -103,6 +91,18 @@ fn futures_of_keys_and_several_locks() {
     }
     // Compiled, not run.
     let _ = of_keys;
+}
+
+/// A promise as its value; whoever is to give it may be anywhere.
+#[test]
+fn what_is_awaited() {
+    type Sent = std::cell::Cell<u8>;
+    send::<(Event, Barrier, Arrival, Promise<Sent>, Promise<u8>, Producer<'static, u8>)>();
+    sync::<(Event, Barrier, Arrival, Promise<u8>, Producer<'static, u8>)>();
+    unpin::<(Event, Barrier, Arrival, Promise<u8>, Producer<'static, u8>)>();
+    send::<(Await<'static, Event>, Await<'static, Barrier>, Await<'static, Promise<u8>>)>();
+    sync::<(Await<'static, Event>, Await<'static, Barrier>, Await<'static, Promise<u8>>)>();
+    unpin::<(Await<'static, Event>, Await<'static, Barrier>, Await<'static, Promise<u8>>)>();
 }
 
 /// Futures that wait with what they borrow can be spawned.
