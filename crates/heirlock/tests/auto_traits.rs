@@ -5,10 +5,11 @@ use std::future::{IntoFuture, Ready};
 
 use heirlock::lease::{Acquire, Key, KeyView, Lease, Locks, Notice, Store, Ticket, Token};
 use heirlock::local::{
-    self, AcquireOwned, Arrival, Await, Barrier, Condvar, Domain, Event, Initialise, MappedMutexGuard, MappedRLockGuard,
-    MappedRwLockReadGuard, MappedRwLockWriteGuard, Mutex, MutexGuard, OnceCell, OwnedMutexGuard, OwnedRLockGuard, OwnedRwLockReadGuard,
-    OwnedRwLockWriteGuard, OwnedSemaphorePermit, Producer, Promise, RLock, RLockGuard, Read, RwLock, RwLockReadGuard, RwLockWriteGuard,
-    Semaphore, SemaphorePermit, TimedWaiting, Waiting,
+    self, AcquireKeyed, AcquireKeyedOwned, AcquireOwned, Arrival, Await, Barrier, Condvar, Domain, Event, Initialise, KeyedGuard,
+    KeyedLock, LockAll, MappedMutexGuard, MappedRLockGuard, MappedRwLockReadGuard, MappedRwLockWriteGuard, Mutex, MutexGuard, OnceCell,
+    OwnedKeyedGuard, OwnedMutexGuard, OwnedRLockGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, Producer,
+    Promise, RLock, RLockGuard, Read, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit, TimedWaiting, Waiting,
+    lock_all,
 };
 use heirlock::store::{Faulty, MemoryStore};
 use heirlock::{Error, LostReason, Run, WeakWorker, Worker};
@@ -109,6 +110,35 @@ fn what_is_awaited() {
     send::<(Await<'static, Event>, Await<'static, Barrier>, Await<'static, Promise<u8>>)>();
     sync::<(Await<'static, Event>, Await<'static, Barrier>, Await<'static, Promise<u8>>)>();
     unpin::<(Await<'static, Event>, Await<'static, Barrier>, Await<'static, Promise<u8>>)>();
+}
+
+/// As their keys. That a guard of keys which may not be sent may not be either, the compiler checks in `local/keyed/guard.rs`.
+#[test]
+fn keys_and_several_locks() {
+    type Pair = (AcquireKeyed<'static, String>, local::Acquire<'static, Mutex<u8>>);
+    send::<(KeyedLock<String>, KeyedGuard<'static, String>, OwnedKeyedGuard<String>, AcquireKeyed<'static, String>)>();
+    sync::<(KeyedLock<String>, KeyedGuard<'static, String>, OwnedKeyedGuard<String>, AcquireKeyedOwned<String>)>();
+    send::<(LockAll<Pair>, LockAll<Vec<AcquireKeyedOwned<String>>>, LockAll<[AcquireOwned<Mutex<u8>>; 3]>)>();
+    sync::<LockAll<Pair>>();
+    // A key is never pinned.
+    unpin::<(KeyedGuard<'static, std::marker::PhantomPinned>, AcquireKeyed<'static, std::marker::PhantomPinned>, LockAll<Pair>)>();
+}
+
+/// Futures that wait with what they borrow can be spawned, also where keys borrow.
+#[test]
+fn futures_of_keys_and_several_locks() {
+    fn of_keys<'k>(keyed: &KeyedLock<&'k str>, lock: &Mutex<&'k str>, key: &'k str, owned: &std::sync::Arc<KeyedLock<&'static str>>) {
+        send_value(async move { keyed.lock(key).priority(3).await.map(drop) });
+        send_value(async { owned.lock_owned("a").await.map(drop) });
+        send_value(async move {
+            let guards = lock_all((keyed.lock(key), lock.lock(), owned.lock_owned("b"))).await.unwrap();
+            std::future::ready(()).await;
+            drop(guards);
+        });
+        send_value(async move { lock_all(["a", "b"].map(|key| owned.lock_owned(key))).await.map(drop) });
+    }
+    // Compiled, not run.
+    let _ = of_keys;
 }
 
 /// Futures that wait with what they borrow can be spawned.

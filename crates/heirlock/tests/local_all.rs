@@ -8,6 +8,7 @@ mod common {
     pub(crate) mod three;
 }
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use common::local::{assert_idle, domain, ms, worker};
@@ -125,10 +126,10 @@ fn an_acquire_that_was_polled_is_refused() {
 }
 
 #[test]
-fn a_poisoned_one_fails_all() {
+fn case_f12_a_poisoned_one_fails_all() {
     let lock = Mutex::named("broken", 0).poisoning();
     let others = [Mutex::new(0), Mutex::new(1)];
-    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+    let caught = catch_unwind(AssertUnwindSafe(|| {
         let _guard = lock.try_lock().unwrap();
         panic!("on purpose");
     }));
@@ -137,6 +138,22 @@ fn a_poisoned_one_fails_all() {
     assert!(error.is_poisoned());
     assert!(!others[0].is_locked() && !others[1].is_locked());
     drop(pollster::block_on(lock_all((others[0].lock(), lock.lock().even_poisoned(), others[1].lock()))).unwrap());
+    lock.clear_poison();
+    // A panic that ends the call before it has given anything away has broken nothing.
+    let pair = [Mutex::new(0).poisoning(), Mutex::new(1).poisoning()];
+    let guard = pair[1].try_lock().unwrap();
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        let _all = Hand::new(lock_all((pair[1].lock(), pair[0].lock()))).waiting();
+        assert!(pair[0].is_locked());
+        panic!("on purpose");
+    }));
+    drop(guard);
+    assert!(caught.is_err() && !pair[0].is_poisoned() && !pair[0].is_locked());
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        let _guards = pollster::block_on(lock_all((pair[1].lock(), pair[0].lock()))).unwrap();
+        panic!("on purpose");
+    }));
+    assert!(caught.is_err() && pair[0].is_poisoned() && pair[1].is_poisoned());
 }
 
 /// All that it acquires is the first one's who polls it.

@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 
 use heirlock::Worker;
-use heirlock::local::{Acquire, AcquireOwned, Barrier, Domain, Event, Mutex, Promise, Read, RwLock, Semaphore};
+use heirlock::local::{Acquire, AcquireOwned, Barrier, Domain, Event, KeyedLock, Mutex, Promise, Read, RwLock, Semaphore, lock_all};
 
 struct Counting;
 
@@ -169,4 +169,38 @@ fn futures_are_small() {
     ];
     println!("bytes: {sizes:?}");
     assert!(sizes.iter().all(|size| *size <= 128), "{sizes:?}");
+}
+
+#[test]
+fn several_locks_allocate_nothing() {
+    let domain = domain();
+    let locks = [1, 2, 3].map(|value| Mutex::new(value).in_domain(&domain));
+    let [holder, caller] = ["holder", "caller"].map(Worker::new);
+    let mut cx = Context::from_waker(Waker::noop());
+    assert_costs_nothing(|| {
+        let guard = holder.scope(|| locks[1].try_lock()).unwrap();
+        let mut all = pin!(caller.run(lock_all((locks[2].lock(), locks[1].lock(), locks[0].lock()))));
+        assert!(all.as_mut().poll(&mut cx).is_pending());
+        drop(guard);
+        assert!(all.as_mut().poll(&mut cx).is_ready());
+        // One that is dropped while it waits.
+        let _guard = locks[2].try_lock().unwrap();
+        assert!(pin!(caller.run(lock_all(locks.each_ref().map(Mutex::lock)))).poll(&mut cx).is_pending());
+    });
+}
+
+/// A key that nobody uses costs its entry; one that is in use nothing.
+#[test]
+fn a_key_allocates_its_entry() {
+    let keyed = KeyedLock::new();
+    let count = |work: &dyn Fn()| {
+        work();
+        let before = COUNT.get();
+        (0..1000).for_each(|_| work());
+        COUNT.get() - before
+    };
+    assert_eq!(count(&|| drop(keyed.try_lock(7).unwrap())), 1000);
+    let _guard = keyed.try_lock(7).unwrap();
+    assert_eq!(count(&|| drop(keyed.lock(7))), 0);
+    assert_eq!(count(&|| assert!(pin!(keyed.lock(7)).poll(&mut Context::from_waker(Waker::noop())).is_pending())), 0);
 }

@@ -309,7 +309,9 @@ fn case_f13_a_writer_that_goes() {
             writes.woken(1);
         }
         drop(writes);
-        behind.iter().for_each(|wait| wait.woken(1));
+        for wait in &behind {
+            wait.woken(1);
+        }
         drop(behind.each_mut().map(|wait| wait.ready().unwrap()));
         drop(behind);
         assert_idle(&domain);

@@ -186,9 +186,9 @@ fn parts_of_a_value() {
     let (name, number) =
         (RwLockReadGuard::map(lock.try_read().unwrap(), |pair| &pair.1), RwLockReadGuard::map(lock.try_read().unwrap(), |pair| &pair.0));
     assert_eq!((&**name, *number, format!("{name} {number:?}").as_str()), ("one", 1, "one 1"));
-    let letters = RwLockReadGuard::map(name, |name| name.as_bytes());
+    let letters = RwLockReadGuard::map(name, String::as_bytes);
     let letters = RwLockReadGuard::filter_map(letters, |letters| letters.get(3)).unwrap_err();
-    let last = RwLockReadGuard::filter_map(letters, |letters| letters.last()).unwrap();
+    let last = RwLockReadGuard::filter_map(letters, <[u8]>::last).unwrap();
     drop(number);
     assert_eq!(*last, b'e');
     assert!(lock.try_write().unwrap_err().is_would_block());

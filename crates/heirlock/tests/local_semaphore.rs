@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use common::local::{assert_idle, domain, ms, permits, worker};
 use common::polls::{Hand, everywhere};
-use heirlock::local::{Order, Semaphore};
+use heirlock::local::{Order, OwnedSemaphorePermit, Semaphore};
 
 #[test]
 fn permits_are_added_to_an_unbounded_one() {
@@ -93,7 +93,7 @@ fn parts_of_permits() {
         let mut all = Hand::by(&owner, semaphore.acquire_many_owned(5)).ready().unwrap();
         assert!(all.split(0).is_none() && all.split(5).is_none() && all.split(6).is_none());
         let (two, one) = (all.split(2).unwrap(), all.split(1).unwrap());
-        assert_eq!([&all, &two, &one].map(|part| part.permits()), [2, 2, 1]);
+        assert_eq!([&all, &two, &one].map(OwnedSemaphorePermit::permits), [2, 2, 1]);
         let mut waits = Hand::by(&worker("w", 0), semaphore.acquire_many(3)).waiting();
         std::thread::spawn(move || drop(two)).join().unwrap();
         assert_eq!((waits.wakes(), semaphore.free_permits()), (0, 2));

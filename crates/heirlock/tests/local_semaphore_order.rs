@@ -86,7 +86,9 @@ fn what_a_large_request_kept_out() {
                 }
                 _ => large_worker.set_priority(-1),
             }
-            small[..2].iter().for_each(|small| small.woken(1));
+            for small in &small[..2] {
+                small.woken(1);
+            }
             assert_eq!(small[2].wakes(), 0, "{how}");
             let guards = [0, 1].map(|at: usize| small[at].ready().unwrap());
             drop((guards, held, large));

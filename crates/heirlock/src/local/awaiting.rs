@@ -112,7 +112,7 @@ impl<'a, E: Awaitable> Await<'a, E> {
 
     fn wait_for(&mut self, cx: &mut Context<'_>) -> Poll<Result<E::Output<'a>>> {
         let (source, at_once) = (self.source, self.wait.is_new());
-        match self.wait.poll(source.raw(), cx) {
+        match self.wait.poll_contended(source.raw(), cx) {
             Poll::Ready(ended) => Poll::Ready(source.ended(ended, at_once)),
             Poll::Pending => {
                 // It may have come between the look and the queue, to which nobody will come any more.

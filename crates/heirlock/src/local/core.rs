@@ -41,7 +41,8 @@ pub struct Core {
     waiters: Slots<WaitKey, Waiter>,
     /// Those whose wait has just ended, and whose slot another has taken before they are told: empty between events.
     replaced: IdMap<WaitKey, Waiter>,
-    /// What has become of waits that the graph knows no more, for their futures to be told. One that is leaked leaks this, too.
+    /// What has become of waits that the graph knows no more, for their futures to be told; of those that were dismissed, nothing. One that is leaked
+    /// leaks this, too.
     ended: IdMap<WaitKey, (WorkerKey, Fate)>,
     /// When which wait expires.
     deadlines: Heap<Moment>,
@@ -262,10 +263,8 @@ impl Core {
     /// A grant belongs to the worker: if another of its futures was granted the lock and has not been polled since, this one has it.
     pub(super) fn look(&mut self, wait: WaitKey, lock: LockKey, waker: &mut Option<Waker>) -> Fate {
         let Some(waiter) = self.waiters.get_mut(&wait) else {
-            let Some((_, fate)) = self.ended.remove(&wait) else {
-                unreachable!("a wait is forgotten only when its fate was told or its lock has gone")
-            };
-            return fate;
+            // A wait is forgotten when its fate was told, when its lock has gone, or when it was dismissed, of which nothing is kept.
+            return self.ended.remove(&wait).map_or(Fate::Dismissed, |(_, fate)| fate);
         };
         if waiter.granted {
             self.stalled.remove(&(lock, wait));
@@ -418,7 +417,10 @@ impl Core {
         let Some(waiter) = self.waiters.remove(&wait).or_else(|| self.replaced.remove(&wait)) else { return };
         wakes.push(waiter.waker);
         self.leaves(waiter.worker);
-        self.ended.insert(wait, (waiter.worker, fate));
+        // Many may be dismissed at once.
+        if !matches!(fate, Fate::Dismissed) {
+            self.ended.insert(wait, (waiter.worker, fate));
+        }
     }
 
     fn tell_granted(&mut self, wait: WaitKey, wakes: &mut Wakes) {

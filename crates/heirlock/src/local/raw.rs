@@ -5,6 +5,7 @@ mod event;
 mod many;
 mod permits;
 mod shared;
+mod upgrade;
 mod whole;
 mod word;
 
@@ -16,6 +17,7 @@ use std::sync::{Arc, OnceLock};
 
 pub(super) use self::permits::Permits;
 pub(super) use self::shared::Shared;
+pub(super) use self::upgrade::Upgrading;
 pub(super) use self::word::{Ask, Entered, Want, Word};
 use super::domain::Domain;
 use super::graph::{Acquired, Kind, LockKey, Mode, NEVER, Order, Origin, Request};
@@ -164,7 +166,7 @@ impl Raw {
         self.setup.kind == Kind::Semaphore
     }
 
-    /// Whether a lock that is waited for within holds of others comes after these: what waits for each other in a circle.
+    /// See [`Word::nests`].
     fn nests(&self) -> bool {
         !self.is_condition() && !self.is_semaphore()
     }
@@ -174,8 +176,8 @@ impl Raw {
         self.is_condition() || self.is_semaphore() && self.setup.permits.is_none()
     }
 
-    /// Whether it has any name.
-    pub(super) fn is_called(&self) -> bool {
+    /// Whether that names it, and not only what it is.
+    pub(super) fn is_named(&self) -> bool {
         self.name.is_some() || self.place.as_ref().is_some_and(|place| place.get().is_some())
     }
 

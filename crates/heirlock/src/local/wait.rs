@@ -76,6 +76,11 @@ impl Held {
         !self.unwinding && std::thread::panicking()
     }
 
+    /// Of a guard that nobody was given: a panic that takes it along has not touched the value.
+    pub(super) fn untouched(self) -> Held {
+        Held { unwinding: true, ..self }
+    }
+
     /// Of two guards in one.
     pub(super) fn merge(&mut self, other: Held) {
         // Both are of one hold, whose number fits.
@@ -158,9 +163,10 @@ impl Wait {
         self.poll_contended(lock, cx)
     }
 
+    /// The same where nothing is had without the graph.
     #[cold]
     #[inline(never)]
-    fn poll_contended(&mut self, lock: &impl Word, cx: &mut Context<'_>) -> Poll<Result<Held>> {
+    pub(super) fn poll_contended(&mut self, lock: &impl Word, cx: &mut Context<'_>) -> Poll<Result<Held>> {
         let raw = lock.raw();
         match std::mem::replace(&mut self.state, State::Done) {
             State::Unpolled => {
@@ -420,9 +426,6 @@ fn timed_out(raw: &Raw) -> Error {
         LockKind::Semaphore => ("the semaphore had too few free permits all the time", "had too few free permits all the time"),
         _ => ("the lock was not free in time", "was not free in time"),
     };
-    match raw.is_called() {
-        // Where many waits time out, text that is made anew each time would be most of what they cost.
-        false => Error::new(Kind::Timeout, nameless),
-        true => Error::new(Kind::Timeout, format!("{} {late}", raw.label())),
-    }
+    // Where many waits time out, text that is made anew each time would be most of what they cost.
+    if raw.is_named() { Error::new(Kind::Timeout, format!("{} {late}", raw.label())) } else { Error::new(Kind::Timeout, nameless) }
 }

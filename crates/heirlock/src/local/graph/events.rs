@@ -2,7 +2,8 @@
 
 use super::Graph;
 use super::effects::{Displaced, Effects, Left, Released};
-use super::records::{Hold, Kind, Lock, LockKey, LockSpec, Mode, OF_LOCK, Origin, State, WaitKey, Worker, WorkerKey, WorkerSpec};
+use super::lock::{Kind, Lock, LockSpec, Mode};
+use super::records::{Hold, LockKey, OF_LOCK, Origin, State, WaitKey, Worker, WorkerKey, WorkerSpec};
 use super::slab::NIL;
 use super::urgency::{NEVER, Urgency};
 

@@ -14,7 +14,8 @@
 
 use super::Graph;
 use super::effects::{Cycle, On, Step};
-use super::records::{Hold, LockKey, Mode, OF_LOCK, OF_WORKER, Wait, WaitKey, WorkerKey};
+use super::lock::Mode;
+use super::records::{Hold, LockKey, OF_LOCK, OF_WORKER, Wait, WaitKey, WorkerKey};
 use super::slab::NIL;
 
 /// Which ways a search may go.
