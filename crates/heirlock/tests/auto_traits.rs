@@ -6,8 +6,10 @@ use std::future::{IntoFuture, Ready};
 use heirlock::lease::{Acquire, Key, KeyView, Lease, Locks, Notice, Store, Ticket, Token};
 use heirlock::local::{
     self, AcquireKeyed, AcquireKeyedOwned, AcquireOwned, Arrival, Await, Barrier, Condvar, Domain, Event, Initialise, KeyedGuard,
-    KeyedLock, LockAll, MappedMutexGuard, MappedRLockGuard, Mutex, MutexGuard, OnceCell, OwnedKeyedGuard, OwnedMutexGuard, OwnedRLockGuard,
-    Producer, Promise, RLock, RLockGuard, TimedWaiting, Waiting, lock_all,
+    KeyedLock, LockAll, MappedMutexGuard, MappedRLockGuard, MappedRwLockReadGuard, MappedRwLockWriteGuard, Mutex, MutexGuard, OnceCell,
+    OwnedKeyedGuard, OwnedMutexGuard, OwnedRLockGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, Producer,
+    Promise, RLock, RLockGuard, Read, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit, TimedWaiting, Waiting,
+    lock_all,
 };
 use heirlock::store::{Faulty, MemoryStore};
 use heirlock::{Error, LostReason, Run, WeakWorker, Worker};
@@ -29,7 +31,7 @@ fn types() {
     unpin::<<Acquire as IntoFuture>::IntoFuture>();
 }
 
-/// What of these must *not* cross threads is checked by the compiler in `local/mutex.rs`, `owned.rs` and `rlock.rs`.
+/// What of these must *not* cross threads is checked by the compiler in `local/mutex.rs`, `owned.rs`, `rlock.rs` and `rwlock/`.
 #[test]
 fn local_locks() {
     // A `Cell` may be sent, but not shared.
@@ -50,6 +52,40 @@ fn local_locks() {
     )>();
     sync::<(RLock<u8>, RLockGuard<'static, u8>, OwnedRLockGuard<u8>)>();
     unpin::<(RLockGuard<'static, u8>, OwnedRLockGuard<u8>, AcquireOwned<RLock<u8>>, WeakWorker)>();
+}
+
+/// Readers have a `&T`, several of them at once; a writer has a `&mut T`.
+#[test]
+fn read_write_locks() {
+    type Sent = std::cell::Cell<u8>;
+    /// It may be shared, but not sent.
+    type Shared = std::sync::MutexGuard<'static, u8>;
+    send::<(RwLock<Sent>, RwLock<u8>)>();
+    sync::<RwLock<u8>>();
+    send::<(
+        RwLockReadGuard<'static, u8>,
+        RwLockReadGuard<'static, Shared>,
+        MappedRwLockReadGuard<'static, Shared>,
+        OwnedRwLockReadGuard<u8>,
+    )>();
+    sync::<(RwLockReadGuard<'static, Shared>, MappedRwLockReadGuard<'static, Shared>, OwnedRwLockReadGuard<u8>)>();
+    send::<(RwLockWriteGuard<'static, Sent>, MappedRwLockWriteGuard<'static, Sent>, OwnedRwLockWriteGuard<u8>)>();
+    sync::<(RwLockWriteGuard<'static, Shared>, MappedRwLockWriteGuard<'static, Shared>, OwnedRwLockWriteGuard<u8>)>();
+    send::<(local::Acquire<'static, RwLock<u8>, Read>, local::Acquire<'static, RwLock<u8>>)>();
+    send::<(AcquireOwned<RwLock<u8>, Read>, AcquireOwned<RwLock<u8>>)>();
+    sync::<(local::Acquire<'static, RwLock<u8>, Read>, AcquireOwned<RwLock<u8>>)>();
+    unpin::<(RwLockReadGuard<'static, u8>, RwLockWriteGuard<'static, u8>, OwnedRwLockReadGuard<u8>, OwnedRwLockWriteGuard<u8>)>();
+    unpin::<(local::Acquire<'static, RwLock<u8>, Read>, AcquireOwned<RwLock<u8>, Read>)>();
+}
+
+#[test]
+fn semaphores() {
+    send::<(Semaphore, SemaphorePermit<'static>, OwnedSemaphorePermit)>();
+    sync::<(Semaphore, SemaphorePermit<'static>, OwnedSemaphorePermit)>();
+    unpin::<(Semaphore, SemaphorePermit<'static>, OwnedSemaphorePermit)>();
+    send::<(local::Acquire<'static, Semaphore>, AcquireOwned<Semaphore>)>();
+    sync::<(local::Acquire<'static, Semaphore>, AcquireOwned<Semaphore>)>();
+    unpin::<(local::Acquire<'static, Semaphore>, AcquireOwned<Semaphore>)>();
 }
 
 /// As what they guard.

@@ -179,6 +179,10 @@ impl Graph {
             entry.free -= entry.price(request.depth);
         }
         if entry.is_held() {
+            if request.origin.at != NEVER {
+                // Of holders before this one nobody will ask any more.
+                self.stamp(lock, request.origin.at);
+            }
             let hold = self.add_hold(worker, lock, mode, request.depth);
             self.found(hold, request.origin);
             self.holds_more(worker);
