@@ -75,7 +75,7 @@ impl<T> RwLock<T> {
         }
     }
 
-    setup!(RwLock, word.raw);
+    setup!(RwLock, word, word.raw);
 
     /// The value.
     pub fn into_inner(self) -> T {
