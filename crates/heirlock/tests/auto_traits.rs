@@ -69,7 +69,7 @@ fn read_write_locks() {
         OwnedRwLockReadGuard<u8>,
     )>();
     sync::<(RwLockReadGuard<'static, Shared>, MappedRwLockReadGuard<'static, Shared>, OwnedRwLockReadGuard<u8>)>();
-    send::<(RwLockWriteGuard<'static, Sent>, MappedRwLockWriteGuard<'static, Sent>, OwnedRwLockWriteGuard<u8>)>();
+    send::<(RwLockWriteGuard<'static, u8>, MappedRwLockWriteGuard<'static, u8>, OwnedRwLockWriteGuard<u8>)>();
     sync::<(RwLockWriteGuard<'static, Shared>, MappedRwLockWriteGuard<'static, Shared>, OwnedRwLockWriteGuard<u8>)>();
     send::<(local::Acquire<'static, RwLock<u8>, Read>, local::Acquire<'static, RwLock<u8>>)>();
     send::<(AcquireOwned<RwLock<u8>, Read>, AcquireOwned<RwLock<u8>>)>();
