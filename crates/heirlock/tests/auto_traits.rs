@@ -5,8 +5,11 @@ use std::future::{IntoFuture, Ready};
 
 use heirlock::lease::{Acquire, Key, KeyView, Lease, Locks, Notice, Store, Ticket, Token};
 use heirlock::local::{
-    self, AcquireOwned, Arrival, Await, Barrier, Condvar, Domain, Event, Initialise, MappedMutexGuard, MappedRLockGuard, Mutex, MutexGuard,
-    OnceCell, OwnedMutexGuard, OwnedRLockGuard, Producer, Promise, RLock, RLockGuard, TimedWaiting, Waiting,
+    self, AcquireKeyed, AcquireKeyedOwned, AcquireOwned, Arrival, Await, Barrier, Condvar, Domain, Event, Initialise, KeyedGuard,
+    KeyedLock, LockAll, MappedMutexGuard, MappedRLockGuard, MappedRwLockReadGuard, MappedRwLockWriteGuard, Mutex, MutexGuard, OnceCell,
+    OwnedKeyedGuard, OwnedMutexGuard, OwnedRLockGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, Producer,
+    Promise, RLock, RLockGuard, Read, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit, TimedWaiting, Waiting,
+    lock_all,
 };
 use heirlock::store::{Faulty, MemoryStore};
 use heirlock::{Error, LostReason, Run, WeakWorker, Worker};
@@ -28,7 +31,7 @@ fn types() {
     unpin::<<Acquire as IntoFuture>::IntoFuture>();
 }
 
-/// What of these must *not* cross threads is checked by the compiler in `local/mutex.rs`, `owned.rs` and `rlock.rs`.
+/// What of these must *not* cross threads is checked by the compiler in `local/mutex.rs`, `owned.rs`, `rlock.rs` and `rwlock/`.
 #[test]
 fn local_locks() {
     // A `Cell` may be sent, but not shared.
@@ -51,6 +54,40 @@ fn local_locks() {
     unpin::<(RLockGuard<'static, u8>, OwnedRLockGuard<u8>, AcquireOwned<RLock<u8>>, WeakWorker)>();
 }
 
+/// Readers have a `&T`, several of them at once; a writer has a `&mut T`.
+#[test]
+fn read_write_locks() {
+    type Sent = std::cell::Cell<u8>;
+    /// It may be shared, but not sent.
+    type Shared = std::sync::MutexGuard<'static, u8>;
+    send::<(RwLock<Sent>, RwLock<u8>)>();
+    sync::<RwLock<u8>>();
+    send::<(
+        RwLockReadGuard<'static, u8>,
+        RwLockReadGuard<'static, Shared>,
+        MappedRwLockReadGuard<'static, Shared>,
+        OwnedRwLockReadGuard<u8>,
+    )>();
+    sync::<(RwLockReadGuard<'static, Shared>, MappedRwLockReadGuard<'static, Shared>, OwnedRwLockReadGuard<u8>)>();
+    send::<(RwLockWriteGuard<'static, Sent>, MappedRwLockWriteGuard<'static, Sent>, OwnedRwLockWriteGuard<u8>)>();
+    sync::<(RwLockWriteGuard<'static, Shared>, MappedRwLockWriteGuard<'static, Shared>, OwnedRwLockWriteGuard<u8>)>();
+    send::<(local::Acquire<'static, RwLock<u8>, Read>, local::Acquire<'static, RwLock<u8>>)>();
+    send::<(AcquireOwned<RwLock<u8>, Read>, AcquireOwned<RwLock<u8>>)>();
+    sync::<(local::Acquire<'static, RwLock<u8>, Read>, AcquireOwned<RwLock<u8>>)>();
+    unpin::<(RwLockReadGuard<'static, u8>, RwLockWriteGuard<'static, u8>, OwnedRwLockReadGuard<u8>, OwnedRwLockWriteGuard<u8>)>();
+    unpin::<(local::Acquire<'static, RwLock<u8>, Read>, AcquireOwned<RwLock<u8>, Read>)>();
+}
+
+#[test]
+fn semaphores() {
+    send::<(Semaphore, SemaphorePermit<'static>, OwnedSemaphorePermit)>();
+    sync::<(Semaphore, SemaphorePermit<'static>, OwnedSemaphorePermit)>();
+    unpin::<(Semaphore, SemaphorePermit<'static>, OwnedSemaphorePermit)>();
+    send::<(local::Acquire<'static, Semaphore>, AcquireOwned<Semaphore>)>();
+    sync::<(local::Acquire<'static, Semaphore>, AcquireOwned<Semaphore>)>();
+    unpin::<(local::Acquire<'static, Semaphore>, AcquireOwned<Semaphore>)>();
+}
+
 /// As what they guard.
 #[test]
 fn conditions_and_cells() {
@@ -61,6 +98,35 @@ fn conditions_and_cells() {
     send::<(MappedMutexGuard<'static, Sent>, MappedRLockGuard<'static, u8>)>();
     send::<(OnceCell<Sent>, OnceCell<u8>, Initialise<'static, u8, fn() -> Ready<u8>, Ready<u8>, ()>)>();
     sync::<OnceCell<u8>>();
+}
+
+/// As their keys. That a guard of keys which may not be sent may not be either, the compiler checks in `local/keyed/guard.rs`.
+#[test]
+fn keys_and_several_locks() {
+    type Pair = (AcquireKeyed<'static, String>, local::Acquire<'static, Mutex<u8>>);
+    send::<(KeyedLock<String>, KeyedGuard<'static, String>, OwnedKeyedGuard<String>, AcquireKeyed<'static, String>)>();
+    sync::<(KeyedLock<String>, KeyedGuard<'static, String>, OwnedKeyedGuard<String>, AcquireKeyedOwned<String>)>();
+    send::<(LockAll<Pair>, LockAll<Vec<AcquireKeyedOwned<String>>>, LockAll<[AcquireOwned<Mutex<u8>>; 3]>)>();
+    sync::<LockAll<Pair>>();
+    // A key is never pinned.
+    unpin::<(KeyedGuard<'static, std::marker::PhantomPinned>, AcquireKeyed<'static, std::marker::PhantomPinned>, LockAll<Pair>)>();
+}
+
+/// Futures that wait with what they borrow can be spawned, also where keys borrow.
+#[test]
+fn futures_of_keys_and_several_locks() {
+    fn of_keys<'k>(keyed: &KeyedLock<&'k str>, lock: &Mutex<&'k str>, key: &'k str, owned: &std::sync::Arc<KeyedLock<&'static str>>) {
+        send_value(async move { keyed.lock(key).priority(3).await.map(drop) });
+        send_value(async { owned.lock_owned("a").await.map(drop) });
+        send_value(async move {
+            let guards = lock_all((keyed.lock(key), lock.lock(), owned.lock_owned("b"))).await.unwrap();
+            std::future::ready(()).await;
+            drop(guards);
+        });
+        send_value(async move { lock_all(["a", "b"].map(|key| owned.lock_owned(key))).await.map(drop) });
+    }
+    // Compiled, not run.
+    let _ = of_keys;
 }
 
 /// A promise as its value; whoever is to give it may be anywhere.

@@ -1,57 +1,17 @@
-//! Upgradable readers in the graph: one rule each.
+//! Upgradable readers in the graph: who is beside whom, upgrades and downgrades; one rule each.
 #![allow(missing_docs)]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "common/graph_sentences.rs"]
 mod sentences;
+#[path = "common/graph_upgrade_sentences.rs"]
+mod upgrade_sentences;
 
 use std::num::NonZeroU32;
 
-use heirlock::local::graph::{
-    Acquired, Counts, DeadlockPolicy, Displaced, Kind, Left, LockKey, LockSpec, Mode, On, Order, Origin, Released, Request, State, WaitKey,
-    WorkerKey,
-};
+use heirlock::local::graph::{Acquired, Counts, Displaced, Kind, Left, LockSpec, Order, Released, Request, State};
 use sentences::World;
-
-const X: Mode = Mode::Exclusive;
-const U: Mode = Mode::Upgradable;
-const S: Mode = Mode::Shared;
-
-impl World {
-    fn rwlock(&mut self) -> LockKey {
-        self.lock(Kind::RwLock)
-    }
-
-    fn has(&mut self, worker: WorkerKey, lock: LockKey, mode: Mode) {
-        assert!(matches!(self.ask(worker, lock, mode), Acquired::Held(_)), "{worker:?} {mode:?}");
-    }
-
-    fn upgrade(&mut self, worker: WorkerKey, lock: LockKey) -> Option<Acquired> {
-        self.effects.clear();
-        self.graph.upgrade(&Request::new(worker, lock, X), &mut self.effects)
-    }
-
-    fn waits_to_upgrade(&mut self, worker: WorkerKey, lock: LockKey) -> WaitKey {
-        match self.upgrade(worker, lock) {
-            Some(Acquired::Queued(wait)) => wait,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn downgrade(&mut self, worker: WorkerKey, lock: LockKey, to: Mode) -> bool {
-        self.effects.clear();
-        self.graph.downgrade(worker, lock, to, &mut self.effects)
-    }
-
-    fn release_mode(&mut self, worker: WorkerKey, lock: LockKey, mode: Mode) -> Released {
-        self.effects.clear();
-        self.graph.release_mode(worker, lock, mode, &mut self.effects)
-    }
-
-    fn held(&self, worker: WorkerKey, lock: LockKey) -> Option<(Mode, u32)> {
-        self.graph.held(worker).iter().find(|holding| holding.lock == lock).map(|holding| (holding.mode, holding.depth))
-    }
-}
+use upgrade_sentences::{S, U, X};
 
 #[test]
 fn it_is_beside_readers_but_no_writer_and_no_other() {
@@ -164,7 +124,22 @@ fn it_is_before_all_others_however_urgent() {
 }
 
 #[test]
-fn it_goes_before_who_is_overdue_and_counts_as_no_grant_to_another() {
+fn it_goes_before_who_is_overdue() {
+    let mut world = World::default();
+    let lock = world.graph.add_lock(LockSpec { bypass: NonZeroU32::new(1), ..LockSpec::new(Kind::RwLock) });
+    let [upgrader, old, joins, high] = [1, 0, 9, 9].map(|base| world.worker(base));
+    world.has(upgrader, lock, U);
+    let old = world.wait_as(old, lock, X);
+    world.has(joins, lock, S);
+    let high = world.wait_as(high, lock, X);
+    let upgrade = world.waits_to_upgrade(upgrader, lock);
+    assert_eq!(world.graph.queue(lock), [upgrade, old, high]);
+    world.release(joins, lock);
+    assert_eq!(world.effects.granted, [upgrade]);
+}
+
+#[test]
+fn it_counts_as_no_grant_to_another() {
     let mut world = World::default();
     let lock = world.graph.add_lock(LockSpec { bypass: NonZeroU32::new(1), ..LockSpec::new(Kind::RwLock) });
     let [upgrader, reader, old, high] = [1, 1, 0, 9].map(|base| world.worker(base));
@@ -314,162 +289,16 @@ fn who_reads_beside_its_upgradable_hold_gives_up_either_first() {
 }
 
 #[test]
-fn its_own_reads_are_in_its_way() {
+fn who_becomes_more_urgent_than_who_would_be_upgradable_reads() {
     let mut world = World::default();
     let lock = world.rwlock();
-    let (explicit, bare) = (world.worker(1), world.bare(1));
-    world.has(explicit, lock, U);
-    world.has(explicit, lock, S);
-    assert_eq!(world.graph.try_upgrade(explicit, lock, &mut world.effects), None);
-    let Some(Acquired::Deadlock(cycle)) = world.upgrade(explicit, lock) else { panic!() };
-    assert_eq!(cycle[0].on, On::Lock { lock, mode: X, wait: None, origin: Origin::UNKNOWN });
-    assert_eq!((cycle.len(), world.held(explicit, lock)), (1, Some((U, 2))));
-    assert_eq!(world.release_mode(explicit, lock, S), Released::Kept(1));
-    assert_eq!(world.upgrade(explicit, lock), Some(Acquired::Held(1)));
-    world.release(explicit, lock);
-    // A bare task may drop its read guard in another arm.
-    world.has(bare, lock, U);
-    world.has(bare, lock, S);
-    let wait = world.waits_to_upgrade(bare, lock);
-    assert_eq!((world.effects.suspected.len(), world.graph.suspected(1).len()), (1, 1));
-    assert_eq!(world.release_mode(bare, lock, S), Released::Kept(1));
-    assert_eq!(world.effects.granted, [wait]);
-}
-
-#[test]
-fn who_reads_on_while_it_waits_to_upgrade_is_in_its_own_way() {
-    let mut world = World::default();
-    let lock = world.rwlock();
-    let [upgrader, reader] = [1, 1].map(|base| world.worker(base));
-    world.has(upgrader, lock, U);
-    world.has(reader, lock, S);
-    let upgrade = world.waits_to_upgrade(upgrader, lock);
-    assert_eq!(world.ask(upgrader, lock, S), Acquired::Held(2));
-    assert_eq!(world.effects.ended.iter().map(|(wait, cycle)| (*wait, cycle.len())).collect::<Vec<_>>(), [(upgrade, 1)]);
-    assert_eq!(world.held(upgrader, lock), Some((U, 2)));
-}
-
-#[test]
-fn an_explicit_one_that_asks_for_more_is_refused_and_a_bare_one_suspected() {
-    for wanted in [U, X] {
-        let mut world = World::default();
-        let lock = world.rwlock();
-        let (explicit, bare) = (world.worker(1), world.bare(1));
-        world.has(explicit, lock, U);
-        let Acquired::Deadlock(cycle) = world.ask(explicit, lock, wanted) else { panic!() };
-        assert_eq!(cycle[0].on, On::Lock { lock, mode: wanted, wait: None, origin: Origin::UNKNOWN });
-        assert_eq!((cycle.len(), world.graph.waiting(lock), world.held(explicit, lock)), (1, 0, Some((U, 1))));
-        world.release(explicit, lock);
-        world.has(bare, lock, U);
-        world.wait_as(bare, lock, wanted);
-        assert_eq!(world.effects.suspected.len(), 1);
-    }
-}
-
-/// Case P27, with an upgrade in the writer's place.
-#[test]
-fn a_reader_kept_out_by_an_upgrade_is_let_in() {
-    let mut world = World::default();
-    let (lock, mutex) = (world.rwlock(), world.lock(Kind::Mutex));
-    let [upgrader, inside, late] = [1, 1, 1].map(|base| world.worker(base));
-    world.has(upgrader, lock, U);
-    world.has(inside, lock, S);
-    world.hold(late, mutex);
-    let upgrade = world.waits_to_upgrade(upgrader, lock);
-    let behind = world.wait_as(late, lock, S);
-    let on_mutex = world.wait(inside, mutex);
-    assert_eq!(world.effects.granted, [behind]);
-    assert!(world.effects.ended.is_empty() && world.effects.suspected.is_empty());
-    world.release(late, mutex);
-    assert_eq!(world.effects.granted, [on_mutex]);
-    world.release(late, lock);
-    world.release(inside, lock);
-    assert_eq!(world.effects.granted, [upgrade]);
-}
-
-#[test]
-fn a_reader_that_would_be_upgradable_is_let_in_past_a_writer() {
-    let mut world = World::default();
-    let lock = world.rwlock();
-    let [reader, writer] = [1, 9].map(|base| world.worker(base));
-    world.has(reader, lock, S);
-    let wait = world.wait_as(writer, lock, X);
-    // The writer waits for it, and it would wait for the writer.
-    assert_eq!(world.ask(reader, lock, U), Acquired::Held(2));
-    assert_eq!((world.held(reader, lock), world.graph.queue(lock)), (Some((U, 2)), vec![wait]));
-}
-
-/// A reader waits for who would be upgradable. That one waits for who is, and is no deadlock; when that goes, only a writer keeps it out.
-#[test]
-fn who_would_be_upgradable_is_let_in_when_who_is_goes() {
-    for way in ["release", "downgrade", "remove", "release mode"] {
-        let mut world = World::default();
-        let (lock, mutex) = (world.rwlock(), world.lock(Kind::Mutex));
-        let [first, reader, next, high, writer] = [1, 1, 1, 9, 2].map(|base| world.worker(base));
-        world.has(first, lock, U);
-        world.has(reader, lock, S);
-        world.hold(next, mutex);
-        // The reader passes on the writer's urgency, which is before it by its arrival only.
-        let writing = world.wait_as(writer, lock, X);
-        let upgradable = world.wait_as(next, lock, U);
-        world.wait(reader, mutex);
-        assert_eq!(world.graph.queue(lock), [writing, upgradable]);
-        assert!(world.effects.suspected.is_empty() && world.graph.suspected(1).is_empty());
-        // It boosts all who hold what it waits for, and what that boosts falls again though it went round.
-        let gate = world.lock(Kind::Mutex);
-        world.hold(next, gate);
-        let wait = world.wait(high, gate);
-        assert_eq!([first, reader, next].map(|worker| world.eff(worker)), [9; 3]);
-        world.graph.cancel(wait, &mut world.effects);
-        assert_eq!([first, reader, next].map(|worker| world.eff(worker)), [2, 2, 2]);
-        world.effects.clear();
-        match way {
-            "release" => assert_eq!(world.release(first, lock), Released::Freed),
-            "release mode" => assert_eq!(world.release_mode(first, lock, U), Released::Freed),
-            "downgrade" => assert!(world.downgrade(first, lock, S)),
-            _ => assert!(world.graph.remove_worker(first, &mut world.effects)),
-        }
-        assert_eq!((world.effects.granted.as_slice(), world.graph.queue(lock)), (&[upgradable][..], vec![writing]), "{way}");
-        assert!(world.effects.suspected.is_empty() && world.graph.is_sound());
-    }
-}
-
-#[test]
-fn who_waits_for_the_upgradable_one_waits_for_nobody_else() {
-    let mut world = World::default();
-    let (lock, mutex) = (world.rwlock(), world.lock(Kind::Mutex));
-    let [first, reader, next] = [1, 1, 1].map(|base| world.worker(base));
+    let [first, next, reader] = [1, 9, 5].map(|base| world.worker(base));
     world.has(first, lock, U);
-    world.has(reader, lock, S);
-    world.hold(next, mutex);
-    let upgradable = world.wait_as(next, lock, U);
-    world.wait(reader, mutex);
-    assert!(world.effects.suspected.is_empty() && world.graph.suspected(1).is_empty());
-    assert!(matches!(world.ask(first, mutex, X), Acquired::Deadlock(cycle) if cycle.len() == 2));
-    world.release(first, lock);
-    assert_eq!(world.effects.granted, [upgradable]);
-}
-
-#[test]
-fn an_upgrade_can_be_a_victim_and_stays_upgradable() {
-    for policy in [DeadlockPolicy::Closer, DeadlockPolicy::LowestPriority] {
-        let mut world = World::new(policy);
-        let (lock, mutex) = (world.rwlock(), world.lock(Kind::Mutex));
-        let [upgrader, reader] = [1, 9].map(|base| world.worker(base));
-        world.has(upgrader, lock, U);
-        world.hold(upgrader, mutex);
-        world.has(reader, lock, S);
-        if policy == DeadlockPolicy::Closer {
-            world.wait(reader, mutex);
-            assert!(matches!(world.upgrade(upgrader, lock), Some(Acquired::Deadlock(cycle)) if cycle.len() == 2));
-        } else {
-            let upgrade = world.waits_to_upgrade(upgrader, lock);
-            world.wait(reader, mutex);
-            assert_eq!(world.effects.ended.iter().map(|ended| ended.0).collect::<Vec<_>>(), [upgrade]);
-        }
-        assert_eq!((world.held(upgrader, lock), world.graph.waiting(lock)), (Some((U, 1)), 0));
-        assert!(world.graph.is_sound());
-    }
+    world.wait_as(next, lock, U);
+    // The order of the queue is strict: it is behind, though it could read.
+    let wait = world.wait_as(reader, lock, S);
+    world.graph.set_base(reader, 10, &mut world.effects);
+    assert_eq!(world.effects.granted, [wait]);
 }
 
 #[test]

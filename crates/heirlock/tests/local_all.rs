@@ -8,13 +8,14 @@ mod common {
     pub(crate) mod three;
 }
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use common::local::{assert_idle, domain, ms, worker};
 use common::polls::{Hand, assert_says, everywhere, in_tasks, once};
 use common::three::{ORDERS, assert_none_held, three};
 use heirlock::Worker;
-use heirlock::local::{Domain, KeyedLock, Mutex, RLock, lock_all};
+use heirlock::local::{Domain, KeyedLock, Mutex, RLock, RwLock, Semaphore, lock_all};
 
 #[test]
 fn guards_come_in_the_order_of_their_acquires() {
@@ -55,6 +56,36 @@ fn guards_come_in_the_order_of_their_acquires() {
 /// A lock that only its guard keeps alive.
 fn owned_again(domain: &Domain) -> heirlock::local::AcquireOwned<Mutex<u8>> {
     Arc::new(Mutex::new(0).in_domain(domain)).lock_owned()
+}
+
+/// Readers share, permits are counted, also of who is polled by another worker before it has them.
+#[test]
+fn modes_and_permits() {
+    everywhere(|| async {
+        let (domain, _) = domain();
+        let (table, gate) = (RwLock::new(1).in_domain(&domain), Mutex::new(2).in_domain(&domain));
+        let slots = Semaphore::new(3).in_domain(&domain);
+        let (one, other) = (worker("one", 3), worker("other", 4));
+        let held = Hand::by(&one, lock_all((slots.acquire_many(2), table.read()))).ready().unwrap();
+        assert_eq!((*held.1, slots.free_permits()), (1, 1));
+        drop(Hand::by(&other, lock_all((table.read(), slots.acquire()))).ready().unwrap());
+        assert!(lock_all([table.read(), table.read()]).await.unwrap_err().is_invalid());
+        let writes = Hand::by(&other, lock_all((table.write(), gate.lock(), slots.acquire()))).waiting();
+        assert_eq!(one.effective_priority(), 4);
+        drop(writes);
+        assert!(!gate.is_locked());
+        // Begun by one worker, ended by another.
+        let mut all = lock_all((table.read(), gate.lock(), slots.acquire_many(3)));
+        assert!(other.scope(|| Hand::new(async { once(&mut all).await.is_pending() }).ready()));
+        drop(held);
+        let held = worker("third", 9).scope(|| Hand::new(all).ready()).unwrap();
+        assert_eq!((*held.0, *held.1, slots.free_permits()), (1, 2, 0));
+        let writes = Hand::by(&one, table.write().priority(7)).waiting();
+        assert_eq!(other.effective_priority(), 7);
+        drop((writes, held));
+        assert_eq!(slots.free_permits(), 3);
+        assert_idle(&domain);
+    });
 }
 
 #[test]
@@ -125,10 +156,10 @@ fn an_acquire_that_was_polled_is_refused() {
 }
 
 #[test]
-fn a_poisoned_one_fails_all() {
+fn case_f12_a_poisoned_one_fails_all() {
     let lock = Mutex::named("broken", 0).poisoning();
     let others = [Mutex::new(0), Mutex::new(1)];
-    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+    let caught = catch_unwind(AssertUnwindSafe(|| {
         let _guard = lock.try_lock().unwrap();
         panic!("on purpose");
     }));
@@ -137,6 +168,22 @@ fn a_poisoned_one_fails_all() {
     assert!(error.is_poisoned());
     assert!(!others[0].is_locked() && !others[1].is_locked());
     drop(pollster::block_on(lock_all((others[0].lock(), lock.lock().even_poisoned(), others[1].lock()))).unwrap());
+    lock.clear_poison();
+    // A panic that ends the call before it has given anything away has broken nothing.
+    let pair = [Mutex::new(0).poisoning(), Mutex::new(1).poisoning()];
+    let guard = pair[1].try_lock().unwrap();
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        let _all = Hand::new(lock_all((pair[1].lock(), pair[0].lock()))).waiting();
+        assert!(pair[0].is_locked());
+        panic!("on purpose");
+    }));
+    drop(guard);
+    assert!(caught.is_err() && !pair[0].is_poisoned() && !pair[0].is_locked());
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        let _guards = pollster::block_on(lock_all((pair[1].lock(), pair[0].lock()))).unwrap();
+        panic!("on purpose");
+    }));
+    assert!(caught.is_err() && pair[0].is_poisoned() && pair[1].is_poisoned());
 }
 
 /// All that it acquires is the first one's who polls it.

@@ -8,6 +8,7 @@
 mod common {
     pub(crate) mod keyed_lock;
     pub(crate) mod polls;
+    pub(crate) mod written;
 }
 
 use std::future::{Future, pending};
@@ -60,6 +61,14 @@ mod rlock {
 mod keyed {
     use super::*;
     use common::keyed_lock::{Lock, Owned};
+
+    include!("common/lock_bad_input.rs");
+}
+
+/// A lock that is only written.
+mod written {
+    use super::*;
+    use common::written::{Lock, Owned};
 
     include!("common/lock_bad_input.rs");
 }

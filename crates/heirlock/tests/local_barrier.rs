@@ -208,7 +208,9 @@ fn case_f13_no_round_is_lost() {
                     match wait.poll() {
                         Poll::Ready(arrival) => {
                             assert!(arrival.unwrap().is_leader() && waiting + 1 == parties);
-                            all.iter_mut().for_each(|(_, passed)| *passed = true);
+                            for (_, passed) in &mut all {
+                                *passed = true;
+                            }
                             rounds += 1;
                         }
                         Poll::Pending => {

@@ -60,9 +60,31 @@
 //! | F15 | awaited | awaited | awaited, promise_ends |
 //! | F17 | awaited | awaited | awaited |
 //!
+//! And of what is made of locks:
+//!
+//! | case | `KeyedLock` | `lock_all` |
+//! |---|---|---|
+//! | P01, P02, P03 | keyed | as each of its locks; what it passes on: all_waits |
+//! | P04 to P07, P12, P13, P16, P19, P21, P22, P25, P26, P28 | as a mutex | as each of its locks |
+//! | P09 | keyed | all_waits |
+//! | P10, P20 | futures | all_waits |
+//! | P11 | F13: futures | as each of its locks |
+//! | P18, P24 | keyed | as each of its locks |
+//! | F01, F02, F03, F04 | futures | - a wait is that of one of its locks; what it holds meanwhile, it holds |
+//! | F05 | futures, keyed | all_waits |
+//! | F06 | keyed | all: whoever asks for one lock twice |
+//! | F07 | keyed | - |
+//! | F08, F09 | futures | all_waits: without a worker and with one |
+//! | F10 | futures | all |
+//! | F11 | futures, keyed | all: whose they are |
+//! | F12 | keyed: there is no value, so no poison | all |
+//! | F13 | futures | loom_keyed |
+//! | F15 | futures, keyed_keys | all |
+//! | F17 | keyed | F05: all_waits |
+//!
 //! A file `local_NAME.rs` is called `NAME`; "as a mutex" means that under its type a cell that is empty is a `Mutex`, held by who makes the value, with
-//! the same queue; so is a promise, held by who is to keep it. "futures" has its cases in `common/lock_cases.rs`, once for each lock, "awaited" in
-//! `common/awaited_cases.rs`.
+//! the same queue; so is a promise, held by who is to keep it, and a key of a `KeyedLock`. "futures" has its cases in `common/lock_cases.rs`, once for
+//! each lock, "awaited" in `common/awaited_cases.rs`.
 #![allow(missing_docs)]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -85,8 +107,8 @@ fn run(name: &'static str, deadlines: usize) {
     everywhere(move || async move {
         for tracked in [false, true] {
             for prompt in [false, true] {
-                for mutex in [StandIn::Mutex, StandIn::RLock, StandIn::RwLock] {
-                    if mutex == StandIn::RLock && WAITS_FOR_ITSELF.contains(&name) {
+                for mutex in [StandIn::Itself, StandIn::Reentrant, StandIn::Written] {
+                    if mutex == StandIn::Reentrant && WAITS_FOR_ITSELF.contains(&name) {
                         continue;
                     }
                     let manner = Manner { tracked, prompt, mutex };

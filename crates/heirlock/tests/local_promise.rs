@@ -196,10 +196,10 @@ fn case_f07_spawned_child_with_its_result() {
                 let task = parent.run(async move {
                     let guard = lock.lock().await?;
                     let producer = result.producer_owned(&child)?;
-                    let (inner, looked) = (Arc::clone(&lock), seen.clone());
+                    let (inner, view) = (Arc::clone(&lock), seen.clone());
                     tokio::spawn(child.run(async move {
                         // As the last, or as the first of both.
-                        while !child_first && looked.snapshot().edges.is_empty() {
+                        while !child_first && view.snapshot().edges.is_empty() {
                             pause().await;
                         }
                         let locked = inner.lock().await.map(|guard| *guard);

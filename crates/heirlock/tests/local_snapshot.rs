@@ -4,7 +4,9 @@
 
 mod common {
     pub(crate) mod local;
+    pub(crate) mod one_permit;
     pub(crate) mod polls;
+    pub(crate) mod written;
 }
 
 use std::panic::Location;
@@ -12,10 +14,13 @@ use std::time::{Duration, Instant};
 
 use common::local::{domain, ms, worker};
 use common::polls::{Hand, everywhere, once, pause};
+use common::written::Lock as Written;
 use heirlock::Worker;
 use heirlock::clock::ManualClock;
 use heirlock::local::{Condvar, Domain, Mutex, RLock};
 use heirlock::observe::{Lock, Snapshot};
+
+type Permit<T> = common::one_permit::Lock<T, true>;
 
 /// The line of the call, as errors and snapshots write it.
 #[track_caller]
@@ -141,6 +146,8 @@ macro_rules! child_of_the_holder {
 
 child_of_the_holder!(case_f07_the_snapshot_shows_the_child_waiting_on_its_parent, Mutex);
 child_of_the_holder!(case_f07_the_same_of_a_re_entrant_lock, RLock);
+child_of_the_holder!(case_f07_the_same_of_a_lock_that_is_written, Written);
+child_of_the_holder!(case_f07_the_same_of_a_permit, Permit);
 
 #[test]
 fn case_f15_behind_a_forgotten_guard_the_snapshot_names_the_line() {

@@ -196,3 +196,39 @@ fn a_transfer_while_a_writer_comes() {
         world.assert_over(1, &[&reader, &heir, &writer]);
     });
 }
+
+/// The last reader leaves while another becomes the writer.
+#[test]
+fn an_upgrade_against_the_last_reader() {
+    model("an upgrade against the last reader", 4, |world| {
+        let (reader, upgrader) = (worker("reader", 0), worker("upgrader", 9));
+        let guard = world.read(&reader);
+        let upgrades = spawn({
+            let (lock, upgrader) = (Arc::clone(&world.lock), upgrader.clone());
+            move || {
+                let mut guard = block_on(upgrader.run(lock.upgradable_owned())).unwrap();
+                block_on(upgrader.run(guard.upgrade())).unwrap().visit();
+            }
+        });
+        assert_eq!(guard.visits(), 0);
+        drop(guard);
+        upgrades.join().unwrap();
+        world.assert_over(1, &[&reader, &upgrader]);
+    });
+}
+
+/// The writer becomes a reader while another writer comes.
+#[test]
+fn a_downgrade_while_a_writer_comes() {
+    model("a downgrade while a writer comes", 4, |world| {
+        let (first, second) = (worker("first", 0), worker("second", 9));
+        let guard = block_on(first.run(world.lock.write())).unwrap();
+        guard.visit();
+        let writes = world.writer(&second);
+        let guard = heirlock::local::RwLockWriteGuard::downgrade(guard);
+        assert_eq!(guard.visits(), 1);
+        drop(guard);
+        writes.join().unwrap();
+        world.assert_over(2, &[&first, &second]);
+    });
+}

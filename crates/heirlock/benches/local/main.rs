@@ -12,6 +12,7 @@ mod awaited;
 mod compare;
 mod contended;
 mod counting;
+mod keyed;
 mod limits;
 mod locks;
 mod shared;
@@ -23,11 +24,14 @@ use common::Report;
 
 type Group = (&'static str, fn(&mut Report));
 
-const GROUPS: [Group; 14] = [
+const GROUPS: [Group; 17] = [
+    // Before others have made the allocator keep what these would use.
+    ("memory", keyed::memory),
     ("uncontended", uncontended::mutex),
     ("reentrant", uncontended::reentrant),
     ("deadline", uncontended::deadline),
     ("rwlock", shared::rwlock),
+    ("semaphore", shared::semaphore),
     ("yielding", contended::yielding),
     ("ready", contended::ready),
     ("independent", limits::independent),
@@ -38,6 +42,7 @@ const GROUPS: [Group; 14] = [
     ("promise", awaited::promise),
     ("barrier", awaited::barrier),
     ("once", awaited::once),
+    ("keyed", keyed::keyed),
 ];
 
 fn main() {

@@ -1,4 +1,4 @@
-//! The read-write lock beside tokio's.
+//! The read-write lock and the semaphore beside tokio's.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ impl<G> Guarded for Result<G, heirlock::Error> {
     }
 }
 
-impl<'a, T> Guarded for tokio::sync::RwLockReadGuard<'a, T> {
+impl<T> Guarded for tokio::sync::RwLockReadGuard<'_, T> {
     type Guard = Self;
 
     fn open(self) -> Self {
@@ -87,7 +87,7 @@ impl<'a, T> Guarded for tokio::sync::RwLockReadGuard<'a, T> {
     }
 }
 
-impl<'a, T> Guarded for tokio::sync::RwLockWriteGuard<'a, T> {
+impl<T> Guarded for tokio::sync::RwLockWriteGuard<'_, T> {
     type Guard = Self;
 
     fn open(self) -> Self {
@@ -104,4 +104,30 @@ pub(crate) fn rwlock(report: &mut Report) {
     compare(report, "RwLock read, uncontended, in a task", ours::read_in_task, beside(Some(0.8), theirs::read_in_task));
     compare(report, "RwLock write, uncontended", ours::write, beside(None, theirs::write));
     compare(report, "RwLock, 4 readers on 2 threads", ours::together, beside(Some(1.5), theirs::together));
+}
+
+/// Acquires one permit of several, again and again.
+async fn permits_of_ours(times: u64) {
+    let semaphore = heirlock::local::Semaphore::new(8);
+    for _ in 0..times {
+        drop(std::hint::black_box(semaphore.acquire().await.unwrap()));
+    }
+}
+
+async fn permits_of_theirs(times: u64) {
+    let semaphore = tokio::sync::Semaphore::new(8);
+    for _ in 0..times {
+        drop(std::hint::black_box(semaphore.acquire().await.unwrap()));
+    }
+}
+
+pub(crate) fn semaphore(report: &mut Report) {
+    let outside = |future: fn() -> f64| vec![Peer::new("tokio", 0.5, future)];
+    compare(
+        report,
+        "Semaphore, uncontended, outside of a runtime",
+        || By::Thread.time(TIMES, || block_on(permits_of_ours(TIMES))),
+        outside(|| By::Thread.time(TIMES, || block_on(permits_of_theirs(TIMES)))),
+    );
+    compare(report, "Semaphore, uncontended, in a task", || in_task(permits_of_ours(TIMES)), outside(|| in_task(permits_of_theirs(TIMES))));
 }

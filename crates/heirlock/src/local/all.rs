@@ -48,8 +48,8 @@ use crate::{Error, Kind, Result};
 /// domain compares the locks with what is held already, but not with each other: their order is not the caller's.
 ///
 /// # Errors
-/// That of the first acquire that fails. `Invalid`, before anything is acquired, if one lock is there twice, also a lock that can be entered again; or
-/// if an acquire was polled before.
+/// That of the first acquire that fails. `Invalid`, before anything is acquired, if one lock is there twice, also one that can be entered again, or if
+/// an acquire was polled before.
 ///
 /// # Cancel safety
 /// Dropping the future in whatever state leaves nothing behind. One that is kept and no longer polled holds what it has acquired, as guards would.

@@ -66,7 +66,7 @@ pub use owned::{AcquireOwned, OwnedMutexGuard, OwnedRLockGuard};
 pub use promise::{Producer, Promise};
 pub use rlock::{MappedRLockGuard, RLock, RLockGuard};
 pub use rwlock::{
-    MappedRwLockReadGuard, MappedRwLockWriteGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, Read, RwLock, RwLockReadGuard,
-    RwLockWriteGuard,
+    MappedRwLockReadGuard, MappedRwLockWriteGuard, OwnedRwLockReadGuard, OwnedRwLockUpgradableGuard, OwnedRwLockWriteGuard, Read, RwLock,
+    RwLockReadGuard, RwLockUpgradableGuard, RwLockWriteGuard, Upgradable, Upgrade, UpgradedGuard,
 };
 pub use semaphore::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};

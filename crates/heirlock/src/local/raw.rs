@@ -5,6 +5,7 @@ mod event;
 mod many;
 mod permits;
 mod shared;
+mod upgrade;
 mod whole;
 mod word;
 
@@ -16,6 +17,7 @@ use std::sync::{Arc, OnceLock};
 
 pub(super) use self::permits::Permits;
 pub(super) use self::shared::Shared;
+pub(super) use self::upgrade::Upgrading;
 pub(super) use self::word::{Ask, Entered, Want, Word};
 use super::domain::Domain;
 use super::graph::{Acquired, Kind, LockKey, Mode, NEVER, Order, Origin, Request};
@@ -154,11 +156,6 @@ impl Raw {
         self.full_name().text().map_or_else(|| format!("the {noun}"), |name| format!("{noun} {name:?}"))
     }
 
-    /// Whether that names it, and not only what it is.
-    pub(super) fn is_named(&self) -> bool {
-        self.full_name().text().is_some()
-    }
-
     /// The same for who did not get it.
     pub(super) fn taken_label(&self) -> String {
         let why = if self.is_semaphore() { "has too few free permits" } else { "is held" };
@@ -169,7 +166,7 @@ impl Raw {
         self.setup.kind == Kind::Semaphore
     }
 
-    /// Whether a lock that is waited for within holds of others comes after these: what waits for each other in a circle.
+    /// See [`Word::nests`].
     fn nests(&self) -> bool {
         !self.is_condition() && !self.is_semaphore()
     }
@@ -177,6 +174,11 @@ impl Raw {
     /// Whether nobody is known to hold what was granted.
     fn is_unheld(&self) -> bool {
         self.is_condition() || self.is_semaphore() && self.setup.permits.is_none()
+    }
+
+    /// Whether that names it, and not only what it is.
+    pub(super) fn is_named(&self) -> bool {
+        self.name.is_some() || self.place.as_ref().is_some_and(|place| place.get().is_some())
     }
 
     fn full_name(&self) -> Name {

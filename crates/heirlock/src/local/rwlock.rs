@@ -2,6 +2,7 @@
 
 mod guards;
 mod owned;
+mod upgradable;
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 
 pub use self::guards::{MappedRwLockReadGuard, MappedRwLockWriteGuard, RwLockReadGuard, RwLockWriteGuard};
 pub use self::owned::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
+pub use self::upgradable::{OwnedRwLockUpgradableGuard, RwLockUpgradableGuard, Upgradable, Upgrade, UpgradedGuard};
 use super::acquire::{Acquire, Exclusive, Sealed, Way, questions, setup};
 use super::domain::Domain;
 use super::graph::{Mode, Order};
@@ -26,7 +28,7 @@ use crate::Result;
 /// The most urgent waiter is served first, whether it reads or writes: a reader waits behind a writer that is as urgent or more and came first, and
 /// one that is more urgent than all writers in line joins the readers at once. Who reads may read again, also while a writer waits. Who reads and
 /// would write waits for itself: an explicit [`Worker`](crate::Worker) is refused with `Deadlock` at once. To look first and then write, acquire it
-/// for that.
+/// for that, by [`upgradable`](RwLock::upgradable).
 ///
 /// Readers come and go with one compare-and-swap each, as long as nobody writes or waits and no more than eight read at once.
 ///
@@ -109,6 +111,19 @@ impl<T: ?Sized> RwLock<T> {
         Acquire::new(self, Location::caller())
     }
 
+    /// Acquires the lock to read, and perhaps [to write](RwLockUpgradableGuard::upgrade) what was read, without anybody else writing it in between;
+    /// beside readers, but beside no other that may write. As [`read`](RwLock::read) otherwise.
+    ///
+    /// # Errors
+    /// As [`read`](RwLock::read). An explicit worker that has the lock upgradable gets `Deadlock` at once.
+    ///
+    /// # Cancel safety
+    /// As [`read`](RwLock::read).
+    #[track_caller]
+    pub fn upgradable(&self) -> Acquire<'_, RwLock<T>, Upgradable> {
+        Acquire::new(self, Location::caller())
+    }
+
     /// Runs the closure on the value, and the lock is written that long. If the lock is [`poisoning`](RwLock::poisoning), work that is dropped
     /// unfinished poisons it, as a panic does.
     ///
@@ -170,6 +185,18 @@ impl<T: ?Sized> RwLock<T> {
         AcquireOwned::new(Arc::clone(self), Location::caller())
     }
 
+    /// As [`upgradable`](RwLock::upgradable), with a guard that keeps the lock alive and may go anywhere.
+    ///
+    /// # Errors
+    /// As [`upgradable`](RwLock::upgradable).
+    ///
+    /// # Cancel safety
+    /// As [`read`](RwLock::read).
+    #[track_caller]
+    pub fn upgradable_owned(self: &Arc<Self>) -> AcquireOwned<RwLock<T>, Upgradable> {
+        AcquireOwned::new(Arc::clone(self), Location::caller())
+    }
+
     /// Acquires the lock to read if nobody writes it or waits for it. Who reads already always gets it.
     ///
     /// # Errors
@@ -195,6 +222,15 @@ impl<T: ?Sized> RwLock<T> {
     #[track_caller]
     pub fn try_write(&self) -> Result<RwLockWriteGuard<'_, T>> {
         attempt(&self.word, Want::ONE, Location::caller()).map(|held| Sealed::<Exclusive>::guard(self, held))
+    }
+
+    /// Acquires the lock upgradable if nobody writes it, may write it, or waits for it.
+    ///
+    /// # Errors
+    /// `WouldBlock` otherwise; `Poisoned` where a writer panicked.
+    #[track_caller]
+    pub fn try_upgradable(&self) -> Result<RwLockUpgradableGuard<'_, T>> {
+        attempt(&self.word, Want::mode(Mode::Upgradable), Location::caller()).map(|held| Sealed::<Upgradable>::guard(self, held))
     }
 
     /// Acquires the lock to read on this thread, for code that is not async: [`read`](RwLock::read) with [`Acquire::blocking`].
@@ -301,5 +337,28 @@ impl<T: ?Sized> Sealed for RwLock<T> {
 
     fn owned_guard(self: Arc<Self>, held: Held) -> OwnedRwLockWriteGuard<T> {
         OwnedRwLockWriteGuard::new(self, held)
+    }
+}
+
+impl<T: ?Sized> Sealed<Upgradable> for RwLock<T> {
+    type Guard<'a>
+        = RwLockUpgradableGuard<'a, T>
+    where
+        T: 'a;
+
+    type Word = Shared;
+
+    fn word(&self) -> &Shared {
+        &self.word
+    }
+
+    fn guard(&self, held: Held) -> RwLockUpgradableGuard<'_, T> {
+        RwLockUpgradableGuard::new(&self.word, self.value(), held)
+    }
+
+    type OwnedGuard = OwnedRwLockUpgradableGuard<T>;
+
+    fn owned_guard(self: Arc<Self>, held: Held) -> OwnedRwLockUpgradableGuard<T> {
+        OwnedRwLockUpgradableGuard::new(self, held)
     }
 }

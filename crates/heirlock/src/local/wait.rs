@@ -76,6 +76,11 @@ impl Held {
         !self.unwinding && std::thread::panicking()
     }
 
+    /// Of a guard that nobody was given: a panic that takes it along has not touched the value.
+    pub(super) fn untouched(self) -> Held {
+        Held { unwinding: true, ..self }
+    }
+
     /// Of two guards in one.
     pub(super) fn merge(&mut self, other: Held) {
         // Both are of one hold, whose number fits.

@@ -28,12 +28,13 @@ pub(crate) struct Manner {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StandIn {
-    Mutex,
-    RLock,
+    Itself,
+    Reentrant,
     /// A read-write lock that is only written.
-    RwLock,
+    Written,
 }
 
+#[allow(clippy::enum_variant_names)] // As the types are called.
 enum Lock {
     Mutex(Arc<Mutex<()>>),
     RLock(Arc<RLock<()>>),
@@ -250,8 +251,8 @@ impl Stage for Locks {
             }};
         }
         let lock = match spec.kind {
-            Kind::Mutex if self.manner.mutex == StandIn::Mutex => lock!(Mutex),
-            Kind::Mutex if self.manner.mutex == StandIn::RwLock => lock!(RwLock),
+            Kind::Mutex if self.manner.mutex == StandIn::Itself => lock!(Mutex),
+            Kind::Mutex if self.manner.mutex == StandIn::Written => lock!(RwLock),
             Kind::Mutex | Kind::RLock => lock!(RLock),
             Kind::RwLock => lock!(RwLock),
             kind => panic!("{name}: there is no {kind:?} yet"),

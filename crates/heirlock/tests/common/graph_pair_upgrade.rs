@@ -2,7 +2,8 @@
 
 use heirlock::local::graph::{Acquired, Kind, LockKey, LockSpec, Mode, WorkerKey};
 
-use super::{Pair, acquired, replied, request};
+use super::acquire::{acquired, request};
+use super::{Pair, replied};
 use crate::graph_naive::{Ask, Hold, Id, Reply};
 
 impl Pair {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use heirlock::Worker;
 use heirlock::clock::{Clock, ManualClock, Moment};
-use heirlock::local::{Condvar, Domain, Mutex, OnceCell};
+use heirlock::local::{Condvar, Domain, Mutex, OnceCell, RwLock, Semaphore};
 
 pub(crate) const fn ms(span: u64) -> Duration {
     Duration::from_millis(span)
@@ -62,8 +62,32 @@ pub(crate) fn cell() -> (Domain, ManualClock, OnceCell<u32>) {
     (domain, clock, cell)
 }
 
+/// The same with a lock that is read and written.
+pub(crate) fn shared() -> (Domain, ManualClock, RwLock<u32>) {
+    let (domain, clock) = domain();
+    let lock = RwLock::named("table", 0).in_domain(&domain);
+    (domain, clock, lock)
+}
+
+/// The same with a semaphore.
+pub(crate) fn permits(permits: u32, tracked: bool) -> (Domain, ManualClock, Semaphore) {
+    let (domain, clock) = domain();
+    let semaphore = Semaphore::named("pool", permits).in_domain(&domain);
+    (domain, clock, if tracked { semaphore.tracked() } else { semaphore })
+}
+
 /// Nobody holds or waits, and the domain remembers nobody.
 #[track_caller]
 pub(crate) fn assert_idle(domain: &Domain) {
     assert_eq!(domain.records(), [0; 7]);
+}
+
+/// Who holds the one lock that the domain knows, by name, in order.
+#[track_caller]
+pub(crate) fn holders(domain: &Domain) -> Vec<String> {
+    let locks = domain.snapshot().locks;
+    assert_eq!(locks.len(), 1);
+    let mut names: Vec<_> = locks[0].holders.iter().map(|holder| holder.party.worker.name.clone()).collect();
+    names.sort();
+    names
 }

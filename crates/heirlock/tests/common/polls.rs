@@ -57,6 +57,13 @@ impl<'a, T> Hand<'a, T> {
     pub(crate) fn wakes(&self) -> usize {
         self.wakes.0.load(Ordering::SeqCst)
     }
+
+    /// Waits until it has been woken so often: the thread that moves the clock may find that the timer's has done its work, but not yet called.
+    pub(crate) fn woken(&self, times: usize) {
+        while self.wakes() < times {
+            std::thread::yield_now();
+        }
+    }
 }
 
 /// Lets everybody else run once; on any runtime.

@@ -21,20 +21,21 @@ pub trait Member {
     fn guard(&mut self, held: Held) -> Self::Guard;
 }
 
-/// An acquire and what came of it.
-pub struct Seat<A: Member> {
+/// An acquire and what came of it. The guard is made at the end: its type may have lifetimes of which a future that has it cannot say that it may be
+/// sent.
+pub struct Seat<A> {
     acquire: A,
-    guard: Option<A::Guard>,
+    held: Option<Held>,
 }
 
 impl<A: Member> Seat<A> {
     pub(super) fn new(acquire: A) -> Seat<A> {
-        Seat { acquire, guard: None }
+        Seat { acquire, held: None }
     }
 
     pub(super) fn take(&mut self) -> A::Guard {
-        let Some(guard) = self.guard.take() else { unreachable!("all locks have been acquired") };
-        guard
+        let Some(held) = self.held.take() else { unreachable!("all locks have been acquired") };
+        self.acquire.guard(held)
     }
 }
 
@@ -61,20 +62,20 @@ impl<A: Member> Step for Seat<A> {
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let (word, wait) = self.acquire.parts();
-        let held = ready!(wait.poll(word, cx))?;
-        self.guard = Some(self.acquire.guard(held));
+        self.held = Some(ready!(wait.poll(word, cx))?);
         Poll::Ready(Ok(()))
     }
 
     fn block(&mut self) -> Result<()> {
         let (word, wait) = self.acquire.parts();
-        let held = wait.block(word)?;
-        self.guard = Some(self.acquire.guard(held));
+        self.held = Some(wait.block(word)?);
         Ok(())
     }
 
     fn give_up(&mut self) {
-        if self.guard.take().is_none() {
+        if let Some(held) = self.held.take() {
+            drop(self.acquire.guard(held.untouched()));
+        } else {
             let (word, wait) = self.acquire.parts();
             wait.cancel(word);
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Core;
 use super::report::Report;
 use crate::clock::Moment;
-use crate::local::graph::{Holding, LockKey, Released, WorkerKey};
+use crate::local::graph::{Effects, Graph, Holding, LockKey, Mode, Released, WorkerKey};
 use crate::local::hash::IdMap;
 use crate::local::nesting::{LockId, Nesting, Site};
 
@@ -94,9 +94,18 @@ impl Core {
 
     /// Gives up levels; a hold that lasted too long is told of.
     pub(in crate::local) fn release(&mut self, holder: WorkerKey, lock: LockKey, levels: u32) -> Released {
+        self.end_hold(holder, lock, |graph, effects| graph.release_levels(holder, lock, levels, effects))
+    }
+
+    /// The same for one level of this mode of a read-write lock.
+    pub(in crate::local) fn release_mode(&mut self, holder: WorkerKey, lock: LockKey, mode: Mode) -> Released {
+        self.end_hold(holder, lock, |graph, effects| graph.release_mode(holder, lock, mode, effects))
+    }
+
+    fn end_hold(&mut self, holder: WorkerKey, lock: LockKey, release: impl FnOnce(&mut Graph, &mut Effects) -> Released) -> Released {
         let span = self.tracking.as_ref().and_then(|tracking| tracking.warn_after);
         let hold = span.and_then(|_| self.graph.holding(lock).find(|hold| hold.worker == holder));
-        let released = self.graph.release_levels(holder, lock, levels, &mut self.effects);
+        let released = release(&mut self.graph, &mut self.effects);
         if let (Some(hold), Some(span), Some(now), Released::Freed) = (hold, span, self.now, released) {
             if let Some(tracking) = &mut self.tracking {
                 tracking.warned.remove(&(lock, holder));

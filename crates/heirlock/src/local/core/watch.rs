@@ -2,7 +2,7 @@
 
 use super::{Core, Wakes};
 use crate::clock::{Clock, Moment};
-use crate::local::graph::{Left, LockKey, WaitKey};
+use crate::local::graph::{Left, LockKey, State, WaitKey};
 
 /// The watch over grants that nobody takes, and over cycles that may be deadlocks. It is set by a grant and looks at least once each half
 /// `stall_time` while there are any, so that a hand-over reads no clock, and rings for the timer once in that time.
@@ -102,8 +102,10 @@ impl Core {
     /// Takes the lock's grants away from those who have not taken them for too long.
     pub(in crate::local) fn take_over(&mut self, lock: LockKey) {
         while let Some((_, wait)) = self.stalled.range((lock, WaitKey::from_number(0))..).next().copied().filter(|(of, _)| *of == lock) {
+            // Of several that were marked at once, the first may have been taken or dropped since.
+            let stands = self.graph.wait(wait).is_some_and(|view| view.state == State::Granted);
             // Where nobody waits (any more) it stays marked, for the next who will.
-            if self.graph.take_over(wait, &mut self.effects).is_none() {
+            if stands && self.graph.take_over(wait, &mut self.effects).is_none() {
                 return;
             }
             self.stalled.remove(&(lock, wait));

@@ -2,7 +2,8 @@
 
 use super::Graph;
 use super::effects::{Acquired, Displaced, Effects, On, Request, Step};
-use super::records::{Kind, LockKey, Mode, State, Wait, WaitKey, WorkerKey};
+use super::lock::{Kind, Mode};
+use super::records::{LockKey, State, Wait, WaitKey, WorkerKey};
 use super::search::Ways;
 use super::slab::{Link, NIL};
 use super::urgency::{NEVER, Urgency};
@@ -13,6 +14,9 @@ impl Graph {
     /// A worker that has an untaken grant of this lock takes that, and its other waits on the lock lose their places. A grant of another mode, or
     /// of another number of permits, is given back first. Of a condition it takes an untaken notification, and holds nothing: 0 levels; so it is
     /// with the permits of a semaphore that is not tracked. Whoever holds permits and acquires more queues for them like anybody.
+    ///
+    /// A reader that asks to write, and who is upgradable and asks to be so again or to write, would wait for itself: if it is sequential, that is
+    /// refused at once.
     ///
     /// # Panics
     /// If the worker or the lock is unknown.
@@ -175,6 +179,10 @@ impl Graph {
             entry.free -= entry.price(request.depth);
         }
         if entry.is_held() {
+            if request.origin.at != NEVER {
+                // Of holders before this one nobody will ask any more.
+                self.stamp(lock, request.origin.at);
+            }
             let hold = self.add_hold(worker, lock, mode, request.depth);
             self.found(hold, request.origin);
             self.holds_more(worker);

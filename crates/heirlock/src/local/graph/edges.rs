@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 
 use super::Graph;
 use super::effects::Displaced;
-use super::records::{Hold, Mode, OF_LOCK, OF_WORKER, Origin, State, Wait, WaitKey};
+use super::lock::Mode;
+use super::records::{Hold, OF_LOCK, OF_WORKER, Origin, State, Wait, WaitKey};
 use super::slab::{Link, NIL};
 use super::urgency::{NEVER, Urgency};
 

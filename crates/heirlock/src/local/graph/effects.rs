@@ -1,6 +1,7 @@
 //! What events ask for and what comes of them.
 
-use super::records::{LockKey, Mode, Origin, WaitKey, WorkerKey};
+use super::lock::Mode;
+use super::records::{LockKey, Origin, WaitKey, WorkerKey};
 
 /// An acquire.
 #[derive(Clone, Copy, Debug)]

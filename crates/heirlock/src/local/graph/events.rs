@@ -2,7 +2,8 @@
 
 use super::Graph;
 use super::effects::{Displaced, Effects, Left, Released};
-use super::records::{Hold, Kind, Lock, LockKey, LockSpec, Mode, OF_LOCK, Origin, State, WaitKey, Worker, WorkerKey, WorkerSpec};
+use super::lock::{Kind, Lock, LockSpec, Mode};
+use super::records::{Hold, LockKey, OF_LOCK, Origin, State, WaitKey, Worker, WorkerKey, WorkerSpec};
 use super::slab::NIL;
 use super::urgency::{NEVER, Urgency};
 
@@ -178,7 +179,7 @@ impl Graph {
     /// Holds of the lock of which it is not known since when they stand do so from now on at the latest.
     pub(super) fn stamp(&mut self, lock: u32, now: u64) {
         let mut hold = self.locks[lock].holds;
-        // The newest comes first. Most have one.
+        // The newest comes first, and behind one of which it is known it is known of all. Most have one.
         while hold != NIL && self.holds[hold].origin.at == NEVER {
             self.holds[hold].origin.at = now;
             hold = self.holds[hold].link[OF_LOCK].next;

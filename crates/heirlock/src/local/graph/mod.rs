@@ -36,6 +36,7 @@ mod effects;
 mod events;
 mod grant;
 pub(super) mod heap;
+mod lock;
 mod pass;
 mod permits;
 mod propagate;
@@ -51,11 +52,13 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 pub use effects::{Acquired, Cycle, DeadlockPolicy, Displaced, Effects, Left, On, Released, Request, Step};
-pub use records::{Kind, LockKey, LockSpec, Mode, Origin, State, WaitKey, WorkerKey, WorkerSpec};
+pub use lock::{Kind, LockSpec, Mode};
+pub use records::{LockKey, Origin, State, WaitKey, WorkerKey, WorkerSpec};
 pub use urgency::{NEVER, Order, Urgency};
 pub use view::{Counts, Holding, WaitView};
 
-use records::{Hold, Lock, Wait, Worker};
+use lock::Lock;
+use records::{Hold, Wait, Worker};
 use search::Room;
 use slab::Slab;
 

@@ -3,7 +3,8 @@
 
 use super::Graph;
 use super::effects::Effects;
-use super::records::{Mode, OF_LOCK, OF_WORKER, Origin, State, WaitKey};
+use super::lock::Mode;
+use super::records::{OF_LOCK, OF_WORKER, Origin, State, WaitKey};
 use super::slab::NIL;
 use super::urgency::{NEVER, Urgency};
 

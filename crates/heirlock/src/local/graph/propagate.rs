@@ -10,7 +10,8 @@
 use std::mem::replace;
 
 use super::Graph;
-use super::records::{Due, Mode, OF_LOCK, OF_WORKER};
+use super::lock::Mode;
+use super::records::{Due, OF_LOCK, OF_WORKER};
 use super::slab::NIL;
 use super::urgency::Urgency;
 

@@ -14,7 +14,8 @@
 
 use super::Graph;
 use super::effects::{Cycle, On, Step};
-use super::records::{Hold, LockKey, Mode, OF_LOCK, OF_WORKER, Wait, WaitKey, WorkerKey};
+use super::lock::Mode;
+use super::records::{Hold, LockKey, OF_LOCK, OF_WORKER, Wait, WaitKey, WorkerKey};
 use super::slab::NIL;
 
 /// Which ways a search may go.
@@ -232,7 +233,7 @@ impl Graph {
         if wait.mode == Mode::Upgradable && mode == Mode::Upgradable {
             return self.find_untaken_mode(worker, lock, mode).is_none();
         }
-        self.untaken_levels(worker, lock) < depth - u32::from(wait.upgrades)
+        self.untaken_levels(worker, lock) < depth.saturating_sub(u32::from(wait.upgrades))
     }
 
     /// The cycle, as others are told of it.

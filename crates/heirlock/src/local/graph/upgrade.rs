@@ -10,7 +10,8 @@
 use super::Graph;
 use super::acquire::refused;
 use super::effects::{Acquired, Displaced, Effects, Released, Request};
-use super::records::{Hold, Kind, LockKey, Mode, OF_LOCK, Wait, WaitKey, WorkerKey};
+use super::lock::{Kind, Mode};
+use super::records::{Hold, LockKey, OF_LOCK, Wait, WaitKey, WorkerKey};
 use super::slab::NIL;
 
 impl Graph {

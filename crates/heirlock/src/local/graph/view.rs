@@ -2,7 +2,8 @@
 
 use super::Graph;
 use super::effects::Cycle;
-use super::records::{LockKey, LockSpec, Mode, OF_LOCK, OF_WORKER, Origin, State, WaitKey, WorkerKey};
+use super::lock::{LockSpec, Mode};
+use super::records::{LockKey, OF_LOCK, OF_WORKER, Origin, State, WaitKey, WorkerKey};
 use super::search::Ways;
 use super::slab::NIL;
 use super::urgency::{NEVER, Urgency};

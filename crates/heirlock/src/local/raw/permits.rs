@@ -279,7 +279,7 @@ impl Word for Permits {
             core.graph.take_permits(key, free);
             0
         };
-        self.raw.word.store((free * PERMIT & FREE_PERMITS) | (word & CLOSED) | known, Ordering::Release);
+        self.raw.word.store(((free * PERMIT) & FREE_PERMITS) | (word & CLOSED) | known, Ordering::Release);
     }
 
     fn given(&self, _: &mut Core, worker: WorkerKey, _: Want, _: Site) -> u64 {

@@ -53,7 +53,7 @@ pub struct Shared {
     places: [Place; PLACES],
 }
 
-struct Place {
+pub(super) struct Place {
     reader: AtomicU64,
     /// Where the reader acquired, for whoever looks; a contender may see none.
     site: AtomicPtr<Location<'static>>,
@@ -94,16 +94,16 @@ impl Shared {
 
     /// The first free place after the one where this owner begins to look, with this entry.
     #[inline]
-    fn take_place(&self, entry: u64, owner: u64) -> Option<(u64, &Place)> {
+    pub(super) fn take_place(&self, entry: u64, owner: u64) -> Option<(u64, &Place)> {
         // In a model all begin at the same: numbers are new each time that it is run.
-        let first = if MODELLED { 0 } else { owner };
-        for number in first..first + PLACES as u64 {
-            let number = number % PLACES as u64;
-            let place = &self.places[number as usize];
+        let first = if MODELLED { 0 } else { usize::try_from(owner % PLACES as u64).unwrap_or(0) };
+        for step in 0..PLACES {
+            let at = (first + step) % PLACES;
+            let place = &self.places[at];
             if place.reader.load(Ordering::Relaxed) == 0
                 && place.reader.compare_exchange(0, entry, Ordering::SeqCst, Ordering::Relaxed).is_ok()
             {
-                return Some((number + 1, place));
+                return Some((at as u64 + 1, place));
             }
         }
         None
@@ -177,7 +177,7 @@ impl Shared {
             let key = self.begin(core);
             core.note_time(key, domain.clock());
             if let Some(worker) = self.reader(core, number) {
-                core.release(worker, key, 1);
+                core.release_mode(worker, key, Mode::Shared);
                 core.leaves(worker);
             }
             if let Some(place) = place {
@@ -268,7 +268,7 @@ impl Shared {
             let heir = core.enlist(&Owner::Worker(to.clone()));
             // First the one, then the other: so the lock was never free in between.
             core.graph.hold(heir, key, Mode::Shared, 1, &mut core.effects);
-            core.graph.release(reader, key, &mut core.effects);
+            core.graph.release_mode(reader, key, Mode::Shared, &mut core.effects);
             core.leaves(reader);
             match place {
                 Some(place) => place.reader.store(told(heir), Ordering::Relaxed),
@@ -344,9 +344,13 @@ impl Word for Shared {
     }
 
     fn given(&self, _: &mut Core, worker: WorkerKey, want: Want, site: Site) -> u64 {
-        if want.mode == Mode::Exclusive {
-            self.raw.note_site(site);
-            return 0;
+        match want.mode {
+            Mode::Exclusive => {
+                self.raw.note_site(site);
+                return 0;
+            }
+            Mode::Upgradable => return worker.get(),
+            Mode::Shared => {}
         }
         match self.take_place(told(worker), u64::from(slot(worker))) {
             Some((number, place)) => {
@@ -360,6 +364,7 @@ impl Word for Shared {
     fn give_up(&self, held: Held) {
         match (held.mode(), held.word()) {
             (Mode::Shared, Some(number)) => self.release_read(number),
+            (Mode::Upgradable, Some(holder)) => self.release_upgradable(holder),
             _ => self.let_go(),
         }
     }
@@ -372,7 +377,7 @@ impl Place {
         }
     }
 
-    fn note_site(&self, site: Option<Site>) {
+    pub(super) fn note_site(&self, site: Option<Site>) {
         self.site.store(site.map_or(ptr::null_mut(), |site| ptr::from_ref(site).cast_mut()), Ordering::Relaxed);
     }
 
@@ -399,7 +404,7 @@ impl Place {
     }
 
     /// The reader of whom the graph knew has gone.
-    fn free_up(&self) {
+    pub(super) fn free_up(&self) {
         self.note_site(None);
         self.reader.store(0, Ordering::Release);
     }

@@ -97,6 +97,22 @@ pub trait Word {
     /// Gives up what was just acquired.
     fn give_up(&self, held: Held);
 
+    /// Whose acquire it is.
+    fn asker(&self, core: &mut Core, ask: &Ask<'_>) -> WorkerKey {
+        core.enlist(ask.owner)
+    }
+
+    /// Whether a lock that is waited for within holds of others comes after these: what waits for each other in a circle.
+    fn nests(&self) -> bool {
+        self.raw().nests()
+    }
+
+    /// Asks the graph for it; if it may not wait, it has it at once or `None`.
+    fn ask_graph(&self, core: &mut Core, request: &Request, may_wait: bool) -> Option<Acquired> {
+        let Core { graph, effects, .. } = core;
+        if may_wait { Some(graph.acquire(request, effects)) } else { graph.try_acquire(request, effects) }
+    }
+
     /// Takes the lock or what the owner was granted of it, or queues with a waker, which must be there unless the time is over.
     fn enter(&self, core: &mut Core, ask: &Ask<'_>, waker: &mut Option<Waker>) -> Entered {
         let raw = self.raw();
@@ -105,11 +121,11 @@ pub trait Word {
             Err(entered) => return entered,
         };
         let key = raw.key(core);
-        let worker = core.enlist(ask.owner);
-        if !ask.over && !ask.declared && raw.nests() {
+        let worker = self.asker(core, ask);
+        if !ask.over && !ask.declared && self.nests() {
             core.nests(worker, key, Some(ask.site));
         }
-        let mut entered = queue(core, ask, waker, worker, key);
+        let mut entered = queue(self, core, ask, waker, worker, key);
         // Only now: it may be the only one who waits, and a grant is taken over only by who does.
         core.take_over(key);
         if let Entered::Held(word) = &mut entered
@@ -152,13 +168,19 @@ pub trait Word {
 }
 
 /// The graph knows the lock, and decides. What the guard is to know is not said yet.
-fn queue(core: &mut Core, ask: &Ask<'_>, waker: &mut Option<Waker>, worker: WorkerKey, lock: LockKey) -> Entered {
+fn queue<W: Word + ?Sized>(
+    word: &W,
+    core: &mut Core,
+    ask: &Ask<'_>,
+    waker: &mut Option<Waker>,
+    worker: WorkerKey,
+    lock: LockKey,
+) -> Entered {
     let origin = Origin { site: Some(ask.site), at: ask.at };
     let request = Request { origin, depth: ask.want.levels, ..Request::new(worker, lock, ask.want.mode) };
     let waker = if ask.over { None } else { waker.take() };
     let Some(waker) = waker else {
-        let taken = core.graph.try_acquire(&request, &mut core.effects);
-        return match taken {
+        return match word.ask_graph(core, &request, false) {
             Some(Acquired::Held(_)) => Entered::Held(0),
             Some(Acquired::Overflow) => Entered::Overflow,
             _ => Entered::TimedOut,
@@ -171,14 +193,15 @@ fn queue(core: &mut Core, ask: &Ask<'_>, waker: &mut Option<Waker>, worker: Work
         arrival: ask.arrival,
         ..request
     };
-    match core.graph.acquire(&request, &mut core.effects) {
-        Acquired::Queued(wait) => {
+    match word.ask_graph(core, &request, true) {
+        Some(Acquired::Queued(wait)) => {
             core.wait(wait, &request, waker, ask.expires);
             Entered::Queued(wait)
         }
-        Acquired::Deadlock(cycle) => Entered::Deadlock(core.verdict(&cycle, Moment::from_nanos(ask.at))),
-        Acquired::Held(_) => Entered::Held(0),
-        Acquired::Overflow => Entered::Overflow,
+        Some(Acquired::Deadlock(cycle)) => Entered::Deadlock(core.verdict(&cycle, Moment::from_nanos(ask.at))),
+        Some(Acquired::Held(_)) => Entered::Held(0),
+        Some(Acquired::Overflow) => Entered::Overflow,
+        None => Entered::TimedOut,
     }
 }
 

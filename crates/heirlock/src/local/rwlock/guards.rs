@@ -4,9 +4,11 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
+use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
+use super::upgradable::RwLockUpgradableGuard;
 use crate::Worker;
 use crate::local::guard::{Part, Whole};
 use crate::local::raw::Shared;
@@ -19,7 +21,12 @@ impl Reader {
     #[inline]
     pub(super) fn new(held: Held) -> Reader {
         // A reader always has a place or is a worker of the graph; neither is 0.
-        Reader(AtomicU64::new(held.word().unwrap_or(0)))
+        Reader::numbered(held.word().unwrap_or(0))
+    }
+
+    #[inline]
+    pub(super) fn numbered(number: u64) -> Reader {
+        Reader(AtomicU64::new(number))
     }
 
     #[inline]
@@ -65,6 +72,10 @@ impl<'a, T: ?Sized> RwLockReadGuard<'a, T> {
     #[inline]
     pub(super) fn new(lock: &'a Shared, value: NonNull<T>, held: Held) -> RwLockReadGuard<'a, T> {
         RwLockReadGuard { lock, value, reader: Reader::new(held), marker: PhantomData }
+    }
+
+    pub(super) fn with(lock: &'a Shared, value: NonNull<T>, number: u64) -> RwLockReadGuard<'a, T> {
+        RwLockReadGuard { lock, value, reader: Reader::numbered(number), marker: PhantomData }
     }
 }
 
@@ -155,6 +166,31 @@ impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
     #[inline]
     pub(super) fn new(lock: &'a Shared, value: NonNull<T>, held: Held) -> RwLockWriteGuard<'a, T> {
         RwLockWriteGuard { lock, value, held, marker: PhantomData }
+    }
+
+    /// Reads only, from now on, and other readers come in; nobody writes in between.
+    ///
+    /// ```
+    /// use heirlock::local::{RwLock, RwLockWriteGuard};
+    /// let lock = RwLock::new(1);
+    /// let mut guard = lock.try_write().unwrap();
+    /// *guard = 2;
+    /// let guard = RwLockWriteGuard::downgrade(guard);
+    /// assert_eq!((*guard, *lock.try_read().unwrap()), (2, 2));
+    /// ```
+    #[track_caller]
+    pub fn downgrade(guard: Self) -> RwLockReadGuard<'a, T> {
+        let guard = ManuallyDrop::new(guard);
+        let number = guard.lock.downgrade_to_read(guard.held, Location::caller());
+        RwLockReadGuard::with(guard.lock, guard.value, number)
+    }
+
+    /// Reads from now on beside others, and may write again.
+    #[track_caller]
+    pub fn downgrade_to_upgradable(guard: Self) -> RwLockUpgradableGuard<'a, T> {
+        let guard = ManuallyDrop::new(guard);
+        let holder = guard.lock.downgrade_to_upgradable(Location::caller());
+        RwLockUpgradableGuard::with(guard.lock, guard.value, holder)
     }
 }
 

@@ -22,6 +22,10 @@ impl<T: ?Sized> OwnedRwLockReadGuard<T> {
         OwnedRwLockReadGuard { lock, reader: Reader::new(held) }
     }
 
+    pub(super) fn with(lock: Arc<RwLock<T>>, number: u64) -> OwnedRwLockReadGuard<T> {
+        OwnedRwLockReadGuard { lock, reader: Reader::numbered(number) }
+    }
+
     /// As [`RwLockReadGuard::transfer_to`](super::RwLockReadGuard::transfer_to).
     pub fn transfer_to(&self, worker: &Worker) {
         self.reader.transfer(&self.lock.word, worker);
