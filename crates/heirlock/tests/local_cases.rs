@@ -2,8 +2,8 @@
 //! table of where every case of the local locks is.
 //!
 //! Each text is played without a runtime and in tasks of both kinds of tokio's, by a domain that tracks its holds and by one that does not, with
-//! grants that are taken at once and such that lie as long as the text lets them, and with a re-entrant lock in place of every mutex. The texts of
-//! `rwlock`s (P14, P23, P27) wait for that lock.
+//! grants that are taken at once and such that lie as long as the text lets them, and with a re-entrant lock, or one that is only written, in place of
+//! every mutex.
 //!
 //! What real locks cannot show: the effective *deadline* of a worker, of which no face tells. So `expect deadline` of P16 (three lines) and P26 (four)
 //! is counted instead; how deadlines order, `expect queue` of the same texts shows. A `depth` is how many guards the lock gave, and how many releases
@@ -81,6 +81,33 @@
 //! | F13 | futures | loom_keyed |
 //! | F15 | futures, keyed_keys | all |
 //! | F17 | keyed | F05: all_waits |
+//!
+//! What is read and written, and permits:
+//!
+//! | case | `RwLock` | `Semaphore` |
+//! |---|---|---|
+//! | P01 to P07, P12, P13, P22, P25, P28 | here, written; readers: rwlock_rules | tracked, P01 to P03: semaphore_tracked; all of them at random: graph_random |
+//! | P08, P15 | F14; - no condition waits with it | - no levels; - |
+//! | P09 | here, written; F14 | semaphore_tracked: suspected, never an error |
+//! | P10 | futures; several readers at once: rwlock_rules | futures |
+//! | P11 | here, written; F13 | F13 |
+//! | P14, P23, P27 | here; P14: rwlock_rules | - nobody is let past the first of the queue: semaphore_order |
+//! | P16, P24, P26 | here, written; P24: rwlock_rules | P16 in each order: semaphore_order |
+//! | P18 | here, written; rwlock_rules | semaphore_order |
+//! | P19 | here, bad_input | semaphore_order |
+//! | P20 | futures; both ways: rwlock_workers | futures, semaphore_order |
+//! | P21 | here, written; F14 | F11: semaphore_tracked |
+//! | F01, F02, F03, F04, F05 | futures; readers: rwlock | futures; semaphore_futures |
+//! | F06 | rwlock_workers | semaphore_workers |
+//! | F07 | snapshot | snapshot |
+//! | F08, F10 | futures; readers: rwlock_workers | futures; semaphore_workers |
+//! | F09 | futures | futures |
+//! | F11 | futures; rwlock_guards | futures; semaphore_tracked |
+//! | F12 | rwlock_guards | - no value |
+//! | F13 | futures; readers: rwlock | futures; semaphore_futures |
+//! | F14 | rwlock_workers | - |
+//! | F15 | futures; readers: rwlock | futures; semaphore_futures |
+//! | F17 | rwlock_workers | semaphore_workers |
 //!
 //! A file `local_NAME.rs` is called `NAME`; "as a mutex" means that under its type a cell that is empty is a `Mutex`, held by who makes the value, with
 //! the same queue; so is a promise, held by who is to keep it, and a key of a `KeyedLock`. "futures" has its cases in `common/lock_cases.rs`, once for

@@ -103,7 +103,7 @@ impl<T> Promise<T> {
     pub fn in_domain(mut self, domain: &Domain) -> Promise<T> {
         self.raw.set_domain(domain);
         // Its producer was leaked, if there is one.
-        if *self.stage.get_mut() == PRODUCED {
+        if self.stage.load(Ordering::Relaxed) == PRODUCED {
             self.stage = AtomicU8::new(OPEN);
         }
         self

@@ -301,8 +301,8 @@ impl Wait {
             return Err(Error::new(
                 Kind::WouldBlock,
                 format!(
-                    "{}, and waiting for it here would block a thread of the async runtime: await lock() instead, or in spawn_blocking \
-                     call Handle::current().block_on(lock())",
+                    "{}, and waiting for it here would block a thread of the async runtime: await it instead, or in spawn_blocking \
+                     pass the same future to Handle::current().block_on(..)",
                     lock.raw().taken_label()
                 ),
             ));
