@@ -70,7 +70,7 @@ impl Permits {
     fn free_all(&mut self) {
         let closed = self.raw.word.load(Ordering::Relaxed) & CLOSED;
         let known = if self.is_tracked() { CONTENDED } else { 0 };
-        self.raw.word.store(u64::from(self.all()) * PERMIT | closed | known, Ordering::Relaxed);
+        self.raw.word.store((u64::from(self.all()) * PERMIT) | closed | known, Ordering::Relaxed);
     }
 
     /// How many there are, free or not.
