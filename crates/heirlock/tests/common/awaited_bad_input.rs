@@ -81,3 +81,22 @@ fn a_wait_that_outlives_its_runtime() {
     pollster::block_on(wait).map(drop).unwrap();
     assert_idle(&domain);
 }
+
+/// Whoever was forgotten in one domain is in nobody's way in another.
+#[test]
+fn moved_to_another_domain() {
+    let [first, second] = [(); 2].map(|()| Domain::builder().build());
+    let source = source(&first, 1);
+    drop(waiting(&worker("gone", 0), &source));
+    forget(waiting(&worker("forgotten", 0), &source));
+    let source = source.in_domain(&second);
+    let mut waits = waiting(&worker("w", 0), &source);
+    come(&source);
+    waits.ready().unwrap();
+    drop(waits);
+    assert_idle(&second);
+    // What has come stays so.
+    let moved = source.in_domain(&first);
+    assert_eq!(Hand::new(moved.wait()).poll().is_ready(), STAYS);
+    assert_idle(&first);
+}
