@@ -69,7 +69,7 @@ fn read_write_locks() {
         OwnedRwLockReadGuard<u8>,
     )>();
     sync::<(RwLockReadGuard<'static, Shared>, MappedRwLockReadGuard<'static, Shared>, OwnedRwLockReadGuard<u8>)>();
-    send::<(RwLockWriteGuard<'static, Sent>, MappedRwLockWriteGuard<'static, Sent>, OwnedRwLockWriteGuard<u8>)>();
+    send::<(RwLockWriteGuard<'static, u8>, MappedRwLockWriteGuard<'static, u8>, OwnedRwLockWriteGuard<u8>)>();
     sync::<(RwLockWriteGuard<'static, Shared>, MappedRwLockWriteGuard<'static, Shared>, OwnedRwLockWriteGuard<u8>)>();
     send::<(local::Acquire<'static, RwLock<u8>, Read>, local::Acquire<'static, RwLock<u8>>)>();
     send::<(AcquireOwned<RwLock<u8>, Read>, AcquireOwned<RwLock<u8>>)>();
@@ -100,18 +100,6 @@ fn conditions_and_cells() {
     sync::<OnceCell<u8>>();
 }
 
-/// A promise as its value; whoever is to give it may be anywhere.
-#[test]
-fn what_is_awaited() {
-    type Sent = std::cell::Cell<u8>;
-    send::<(Event, Barrier, Arrival, Promise<Sent>, Promise<u8>, Producer<'static, u8>)>();
-    sync::<(Event, Barrier, Arrival, Promise<u8>, Producer<'static, u8>)>();
-    unpin::<(Event, Barrier, Arrival, Promise<u8>, Producer<'static, u8>)>();
-    send::<(Await<'static, Event>, Await<'static, Barrier>, Await<'static, Promise<u8>>)>();
-    sync::<(Await<'static, Event>, Await<'static, Barrier>, Await<'static, Promise<u8>>)>();
-    unpin::<(Await<'static, Event>, Await<'static, Barrier>, Await<'static, Promise<u8>>)>();
-}
-
 /// As their keys. That a guard of keys which may not be sent may not be either, the compiler checks in `local/keyed/guard.rs`.
 #[test]
 fn keys_and_several_locks() {
@@ -139,6 +127,18 @@ fn futures_of_keys_and_several_locks() {
     }
     // Compiled, not run.
     let _ = of_keys;
+}
+
+/// A promise as its value; whoever is to give it may be anywhere.
+#[test]
+fn what_is_awaited() {
+    type Sent = std::cell::Cell<u8>;
+    send::<(Event, Barrier, Arrival, Promise<Sent>, Promise<u8>, Producer<'static, u8>)>();
+    sync::<(Event, Barrier, Arrival, Promise<u8>, Producer<'static, u8>)>();
+    unpin::<(Event, Barrier, Arrival, Promise<u8>, Producer<'static, u8>)>();
+    send::<(Await<'static, Event>, Await<'static, Barrier>, Await<'static, Promise<u8>>)>();
+    sync::<(Await<'static, Event>, Await<'static, Barrier>, Await<'static, Promise<u8>>)>();
+    unpin::<(Await<'static, Event>, Await<'static, Barrier>, Await<'static, Promise<u8>>)>();
 }
 
 /// Futures that wait with what they borrow can be spawned.

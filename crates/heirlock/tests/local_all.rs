@@ -15,7 +15,7 @@ use common::local::{assert_idle, domain, ms, worker};
 use common::polls::{Hand, assert_says, everywhere, in_tasks, once};
 use common::three::{ORDERS, assert_none_held, three};
 use heirlock::Worker;
-use heirlock::local::{Domain, KeyedLock, Mutex, RLock, lock_all};
+use heirlock::local::{Domain, KeyedLock, Mutex, RLock, RwLock, Semaphore, lock_all};
 
 #[test]
 fn guards_come_in_the_order_of_their_acquires() {
@@ -56,6 +56,36 @@ fn guards_come_in_the_order_of_their_acquires() {
 /// A lock that only its guard keeps alive.
 fn owned_again(domain: &Domain) -> heirlock::local::AcquireOwned<Mutex<u8>> {
     Arc::new(Mutex::new(0).in_domain(domain)).lock_owned()
+}
+
+/// Readers share, permits are counted, also of who is polled by another worker before it has them.
+#[test]
+fn modes_and_permits() {
+    everywhere(|| async {
+        let (domain, _) = domain();
+        let (table, gate) = (RwLock::new(1).in_domain(&domain), Mutex::new(2).in_domain(&domain));
+        let slots = Semaphore::new(3).in_domain(&domain);
+        let (one, other) = (worker("one", 3), worker("other", 4));
+        let held = Hand::by(&one, lock_all((slots.acquire_many(2), table.read()))).ready().unwrap();
+        assert_eq!((*held.1, slots.free_permits()), (1, 1));
+        drop(Hand::by(&other, lock_all((table.read(), slots.acquire()))).ready().unwrap());
+        assert!(lock_all([table.read(), table.read()]).await.unwrap_err().is_invalid());
+        let writes = Hand::by(&other, lock_all((table.write(), gate.lock(), slots.acquire()))).waiting();
+        assert_eq!(one.effective_priority(), 4);
+        drop(writes);
+        assert!(!gate.is_locked());
+        // Begun by one worker, ended by another.
+        let mut all = lock_all((table.read(), gate.lock(), slots.acquire_many(3)));
+        assert!(other.scope(|| Hand::new(async { once(&mut all).await.is_pending() }).ready()));
+        drop(held);
+        let held = worker("third", 9).scope(|| Hand::new(all).ready()).unwrap();
+        assert_eq!((*held.0, *held.1, slots.free_permits()), (1, 2, 0));
+        let writes = Hand::by(&one, table.write().priority(7)).waiting();
+        assert_eq!(other.effective_priority(), 7);
+        drop((writes, held));
+        assert_eq!(slots.free_permits(), 3);
+        assert_idle(&domain);
+    });
 }
 
 #[test]

@@ -40,6 +40,7 @@ mod event {
     }
 
     include!("common/awaited_cases.rs");
+    include!("common/awaited_bad_input.rs");
 }
 
 /// An event that is cleared as soon as it is set.
@@ -60,6 +61,7 @@ mod pulse {
     }
 
     include!("common/awaited_cases.rs");
+    include!("common/awaited_bad_input.rs");
 }
 
 mod barrier {
@@ -79,6 +81,7 @@ mod barrier {
     }
 
     include!("common/awaited_cases.rs");
+    include!("common/awaited_bad_input.rs");
 }
 
 mod promise {
@@ -98,4 +101,5 @@ mod promise {
     }
 
     include!("common/awaited_cases.rs");
+    include!("common/awaited_bad_input.rs");
 }

@@ -110,8 +110,8 @@
 //! | F17 | rwlock_workers | semaphore_workers |
 //!
 //! A file `local_NAME.rs` is called `NAME`; "as a mutex" means that under its type a cell that is empty is a `Mutex`, held by who makes the value, with
-//! the same queue; so is a promise, held by who is to keep it, and a key of a `KeyedLock`. "futures" has its cases in `common/lock_cases.rs`, once for each lock, "awaited" in
-//! `common/awaited_cases.rs`.
+//! the same queue; so is a promise, held by who is to keep it, and a key of a `KeyedLock`. "futures" has its cases in `common/lock_cases.rs`, once for
+//! each lock, "awaited" in `common/awaited_cases.rs`.
 #![allow(missing_docs)]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

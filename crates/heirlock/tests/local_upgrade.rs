@@ -74,7 +74,10 @@ fn case_f14_upgrade_by_two_readers() {
     for worker in &workers {
         let error = Hand::by(worker, lock.write()).ready().unwrap_err();
         assert!(error.is_deadlock());
-        assert_says(&error.to_string(), &["deadlock: worker", "waits for lock \"table\"", "which it holds itself shared"]);
+        assert_says(
+            &error.to_string(),
+            &["deadlock: worker", "waits for lock \"table\"", "which it holds itself shared", "acquire it upgradable()"],
+        );
         let mut upgradable = Hand::by(worker, lock.upgradable()).ready();
         // It may read once more; what it cannot do is write beside what it still reads.
         if let Ok(guard) = &mut upgradable {

@@ -48,7 +48,7 @@ fn set_against_wait() {
     });
 }
 
-/// Nobody is left in the queue of a promise that is settled, whoever looked before that.
+/// Two who look at the same time, before it is settled or after: nobody is left in the queue.
 #[test]
 fn set_against_two_waits() {
     model("promise: set against two waits", 2, |world| {
@@ -62,7 +62,7 @@ fn set_against_two_waits() {
     });
 }
 
-/// Of two who come too late for the queue one is polled once and kept: the other does not wait for it.
+/// One is polled once and kept, in the queue or after it: the other does not wait for it.
 #[test]
 fn set_against_an_abandoned_wait() {
     model("promise: set against an abandoned wait", 2, |world| {

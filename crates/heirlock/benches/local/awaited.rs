@@ -88,7 +88,8 @@ pub(crate) fn promise(report: &mut Report) {
     let ours = || {
         time(|| {
             let promise = Promise::new();
-            assert_eq!(hand_over(promise.wait(), || promise.produce().unwrap().set(7_u64).unwrap()).unwrap(), black_box(&7));
+            let producer = promise.produce().unwrap();
+            assert_eq!(hand_over(promise.wait(), || producer.set(7_u64).unwrap()).unwrap(), black_box(&7));
         })
     };
     let theirs = || {

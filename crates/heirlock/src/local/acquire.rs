@@ -89,11 +89,11 @@ pub(super) use options;
 
 /// What is said of a lock where it is made.
 macro_rules! setup {
-    ($lock:ident, $($raw:ident).+) => {
+    ($lock:ident, $word:ident, $($raw:ident).+) => {
         /// The lock in another domain.
         #[must_use]
         pub fn in_domain(mut self, domain: &Domain) -> $lock<T> {
-            self.$($raw).+.set_domain(domain);
+            self.$word.set_domain(domain);
             self
         }
 

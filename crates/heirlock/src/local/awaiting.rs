@@ -112,15 +112,17 @@ impl<'a, E: Awaitable> Await<'a, E> {
 
     fn wait_for(&mut self, cx: &mut Context<'_>) -> Poll<Result<E::Output<'a>>> {
         let (source, at_once) = (self.source, self.wait.is_new());
-        match self.wait.poll_contended(source.raw(), cx) {
-            Poll::Ready(ended) => Poll::Ready(source.ended(ended, at_once)),
-            Poll::Pending => {
-                // It may have come between the look and the queue, to which nobody will come any more.
-                let Some(there) = source.there().filter(|_| E::LASTS) else { return Poll::Pending };
-                self.wait.end(source.raw());
-                Poll::Ready(there)
-            }
+        if let Poll::Ready(ended) = self.wait.poll_contended(source.raw(), cx) {
+            return Poll::Ready(source.ended(ended, at_once));
         }
+        // It may have come between the look and the queue, to which nobody will come any more.
+        if E::LASTS
+            && let Some(there) = source.there()
+        {
+            self.wait.end(source.raw());
+            return Poll::Ready(there);
+        }
+        Poll::Pending
     }
 }
 

@@ -58,7 +58,7 @@ impl<T> Mutex<T> {
         }
     }
 
-    setup!(Mutex, raw);
+    setup!(Mutex, raw, raw);
 
     /// The value.
     pub fn into_inner(self) -> T {

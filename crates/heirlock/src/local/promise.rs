@@ -102,6 +102,10 @@ impl<T> Promise<T> {
     #[must_use]
     pub fn in_domain(mut self, domain: &Domain) -> Promise<T> {
         self.raw.set_domain(domain);
+        // Its producer was leaked, if there is one.
+        if self.stage.load(Ordering::Relaxed) == PRODUCED {
+            self.stage = AtomicU8::new(OPEN);
+        }
         self
     }
 

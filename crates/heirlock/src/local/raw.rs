@@ -15,6 +15,7 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
+use self::awaited::AWAITED;
 pub(super) use self::permits::Permits;
 pub(super) use self::shared::Shared;
 pub(super) use self::upgrade::Upgrading;
@@ -132,10 +133,17 @@ impl Raw {
     pub(super) fn set_domain(&mut self, domain: &Domain) {
         self.purge();
         self.domain = Some(domain.clone());
-        if domain.tracks() && self.word.load(Ordering::Relaxed) == FREE {
+        self.offered.store(false, Ordering::Relaxed);
+        // Of whoever had it something was leaked, which has it no more.
+        let word = match (self.word.load(Ordering::Relaxed), self.setup.kind) {
+            (word, Kind::Semaphore) => word,
+            (word, Kind::Promise) if owner_in(word) != 0 => ANONYMOUS << 1,
+            (word, kind) if kind.is_condition() => word & !AWAITED,
             // So the fast path has nothing to ask: it fails, here as on any lock of which the graph knows.
-            self.word.store(CONTENDED, Ordering::Relaxed);
-        }
+            _ if domain.tracks() => CONTENDED,
+            _ => FREE,
+        };
+        self.word.store(word, Ordering::Relaxed);
     }
 
     pub(super) fn domain(&self) -> &Domain {

@@ -67,7 +67,7 @@ impl<T> RLock<T> {
         }
     }
 
-    setup!(RLock, raw);
+    setup!(RLock, raw, raw);
 
     /// The value.
     pub fn into_inner(self) -> T {

@@ -26,7 +26,8 @@ use crate::Result;
 /// A value that many may read at once, or one may write, and whose readers and writer inherit the priority of whoever waits for it.
 ///
 /// The most urgent waiter is served first, whether it reads or writes: a reader waits behind a writer that is as urgent or more and came first, and
-/// one that is more urgent than all writers in line joins the readers at once. Who reads may read again, also while a writer waits. Who reads and
+/// one that is more urgent than all writers in line joins the readers at once. A worker, a task or a blocking thread that reads may read again, also while a writer waits; an acquire outside of all
+/// these is nobody's in particular, and waits. Who reads and
 /// would write waits for itself: an explicit [`Worker`](crate::Worker) is refused with `Deadlock` at once. To look first and then write, acquire it
 /// for that, by [`upgradable`](RwLock::upgradable).
 ///
@@ -75,7 +76,7 @@ impl<T> RwLock<T> {
         }
     }
 
-    setup!(RwLock, word.raw);
+    setup!(RwLock, word, word.raw);
 
     /// The value.
     pub fn into_inner(self) -> T {
@@ -85,7 +86,7 @@ impl<T> RwLock<T> {
 
 impl<T: ?Sized> RwLock<T> {
     /// Acquires the lock to read, beside other readers: a future that also has a priority, a deadline and a timeout. It does nothing before it is
-    /// first polled; whose acquire it is, is settled then. Who reads already may read again, whoever waits.
+    /// first polled; whose acquire it is, is settled then. What reads already as a worker, a task or a thread reads again at once, whoever waits.
     ///
     /// # Errors
     /// `Timeout` when its time is over first; `Deadlock`, naming the cycle, when waiting would never end; `Poisoned` where a writer panicked.
@@ -197,7 +198,7 @@ impl<T: ?Sized> RwLock<T> {
         AcquireOwned::new(Arc::clone(self), Location::caller())
     }
 
-    /// Acquires the lock to read if nobody writes it or waits for it. Who reads already always gets it.
+    /// Acquires the lock to read if nobody writes it or waits for it. What reads already as a worker, a task or a thread always gets it.
     ///
     /// # Errors
     /// `WouldBlock` otherwise; `Poisoned` where a writer panicked.

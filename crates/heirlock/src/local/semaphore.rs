@@ -90,8 +90,8 @@ impl Semaphore {
     /// The semaphore in another domain. One that tracks its holds tracks permits, too.
     #[must_use]
     pub fn in_domain(mut self, domain: &Domain) -> Semaphore {
-        self.permits.raw.set_domain(domain);
-        if domain.tracks() { self.tracked() } else { self }
+        self.permits.set_domain(domain);
+        self
     }
 
     /// Records who has permits, so that holders inherit the priority of whoever waits, and snapshots show them. Each acquire and each permit that is

@@ -61,14 +61,14 @@ impl<A: Member> Step for Seat<A> {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        let (raw, wait) = self.acquire.parts();
-        self.held = Some(ready!(wait.poll(raw, cx))?);
+        let (word, wait) = self.acquire.parts();
+        self.held = Some(ready!(wait.poll(word, cx))?);
         Poll::Ready(Ok(()))
     }
 
     fn block(&mut self) -> Result<()> {
-        let (raw, wait) = self.acquire.parts();
-        self.held = Some(wait.block(raw)?);
+        let (word, wait) = self.acquire.parts();
+        self.held = Some(wait.block(word)?);
         Ok(())
     }
 
@@ -76,8 +76,8 @@ impl<A: Member> Step for Seat<A> {
         if let Some(held) = self.held.take() {
             drop(self.acquire.guard(held.untouched()));
         } else {
-            let (raw, wait) = self.acquire.parts();
-            wait.cancel(raw);
+            let (word, wait) = self.acquire.parts();
+            wait.cancel(word);
         }
     }
 }

@@ -88,6 +88,12 @@ fn sentence(links: &[Link]) -> String {
         );
     };
     let cure = match only.worker {
+        _ if matches!(only.hold, Some((Mode::Shared, _))) => {
+            "who reads cannot become the writer: acquire it upgradable() and then upgrade(), or release it first"
+        }
+        _ if matches!(only.hold, Some((Mode::Upgradable, _))) => {
+            "drop its other guards of the lock, and then upgrade() the one that is upgradable"
+        }
         Owner::Worker(_) => "if that is another arm of join! or select!, give each arm a fork of the worker: worker.fork(\"arm\")",
         _ => "release it first",
     };

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::Graph;
 use super::effects::Displaced;
-use super::lock::Mode;
+use super::lock::{Kind, Mode};
 use super::records::{Hold, OF_LOCK, OF_WORKER, Origin, State, Wait, WaitKey};
 use super::slab::{Link, NIL};
 use super::urgency::{NEVER, Urgency};
@@ -15,6 +15,7 @@ impl Graph {
         let wait = &self.waits[slot];
         let (worker, lock, urgency, deadline) = (wait.worker, wait.lock, wait.urgency, wait.deadline);
         self.locks[lock].queue.insert(&mut self.waits, slot);
+        self.soft_waits += usize::from(self.may_be_soft(slot));
         let entry = &mut self.workers[worker];
         entry.waits = self.waits.link(entry.waits, slot, 0);
         entry.pending += 1;
@@ -24,6 +25,13 @@ impl Graph {
         }
         self.touch_holders(slot, Urgency::NONE, urgency);
         self.stir(lock);
+    }
+
+    /// Whether it may be only its place in the queue that keeps the wait out.
+    #[inline]
+    fn may_be_soft(&self, slot: u32) -> bool {
+        let wait = &self.waits[slot];
+        wait.mode != Mode::Exclusive && self.locks[wait.lock].spec.kind == Kind::RwLock
     }
 
     /// Takes a wait out of its queue and out of its worker's list.
@@ -39,6 +47,7 @@ impl Graph {
         let (worker, lock, urgency, deadline) = (wait.worker, wait.lock, wait.urgency, wait.deadline);
         self.touch_holders(slot, urgency, Urgency::NONE);
         self.locks[lock].queue.remove(&mut self.waits, slot);
+        self.soft_waits -= usize::from(self.may_be_soft(slot));
         let entry = &mut self.workers[worker];
         entry.waits = self.waits.unlink(entry.waits, slot, 0);
         entry.pending -= 1;

@@ -90,6 +90,8 @@ pub struct Graph {
     now: u64,
     /// Whether several workers may stand that wait for each other in a circle. True too often costs time, false too often leaves phantom boosts.
     cyclic: bool,
+    /// How many waits there are that may be kept out by their places only.
+    soft_waits: usize,
     /// How many edges have gone since that was last looked at.
     removals: usize,
     // What is left to do in the running event; empty between events.
@@ -127,6 +129,7 @@ impl Graph {
             arrivals: 0,
             now: 0,
             cyclic: false,
+            soft_waits: 0,
             removals: 0,
             due: VecDeque::new(),
             fell: Vec::new(),

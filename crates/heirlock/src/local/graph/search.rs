@@ -95,7 +95,8 @@ impl Graph {
             return Judgement::Certain(cycle);
         }
         // That a parent waits for its forks is only a guess: it does not bend the order of a queue.
-        for ways in [Ways::Certain, Ways::Waits] {
+        let softened = if self.soft_waits > 0 { &[Ways::Certain, Ways::Waits][..] } else { &[] };
+        for &ways in softened {
             let cycle = self.find_cycle(worker, ways, true).unwrap_or_default();
             if let Some(reader) = cycle.iter().find(|hop| hop.soft) {
                 return Judgement::LetIn(reader.wait);
@@ -114,7 +115,7 @@ impl Graph {
         room.epoch += 1;
         room.edges.clear();
         room.frames.clear();
-        self.enter(&mut room, from, ways, !soft);
+        self.enter(&mut room, from, ways, !soft, from);
         let mut found = None;
         while let Some((edge, complete)) = room.next_edge() {
             let complete = complete || edge.soft;
@@ -124,7 +125,7 @@ impl Graph {
             }
             // With a soft edge behind, a worker may lead where it did not before.
             if self.workers[edge.to].scratch.seen[usize::from(complete)] != room.epoch && self.admits(edge.to, ways) {
-                self.enter(&mut room, edge.to, ways, complete);
+                self.enter(&mut room, edge.to, ways, complete, from);
             }
         }
         self.room = room;
@@ -146,7 +147,7 @@ impl Graph {
             room.edges.clear();
             room.frames.clear();
             room.epoch = grey;
-            self.enter(&mut room, root, ways, true);
+            self.enter(&mut room, root, ways, true, NIL);
             while let Some(&Frame { worker, .. }) = room.frames.last() {
                 let Some((edge, _)) = room.next_edge_of_top() else {
                     self.workers[worker].scratch.seen[1] = black;
@@ -161,7 +162,7 @@ impl Graph {
                         let start = room.frames.iter().position(|frame| frame.worker == edge.to).unwrap_or(0);
                         found.push(room.path(start));
                     }
-                    _ => self.enter(&mut room, edge.to, ways, true),
+                    _ => self.enter(&mut room, edge.to, ways, true, NIL),
                 }
             }
         }
@@ -191,7 +192,9 @@ impl Graph {
         !matches!(ways, Ways::Certain | Ways::CertainHolders) || (worker.sequential && worker.pending == 1)
     }
 
-    fn enter(&mut self, room: &mut Room, worker: u32, ways: Ways, complete: bool) {
+    /// Goes on from a worker. An edge that ends the search, as it leads to `goal`, is the only one then: the newest wait comes first, so that who has many
+    /// for what it holds itself does not look at all of them each time that it begins another.
+    fn enter(&mut self, room: &mut Room, worker: u32, ways: Ways, complete: bool, goal: u32) {
         let start = room.edges.len();
         room.frames.push(Frame { worker, complete, start, next: start });
         self.workers[worker].scratch.seen[usize::from(complete)] = room.epoch;
@@ -210,6 +213,11 @@ impl Graph {
                     if strong && holds[hold].mode == Mode::Shared && ways != Ways::Boosts {
                         room.skipped = true;
                     } else if to != worker || ways != Ways::Boosts && self.bars_itself(wait, hold) {
+                        if to == goal && (complete || soft) {
+                            room.edges.truncate(start);
+                            room.edges.push(Edge { to, wait: slot, soft });
+                            return;
+                        }
                         room.edges.push(Edge { to, wait: slot, soft });
                     }
                     hold = holds[hold].link[OF_LOCK].next;
@@ -233,7 +241,7 @@ impl Graph {
         if wait.mode == Mode::Upgradable && mode == Mode::Upgradable {
             return self.find_untaken_mode(worker, lock, mode).is_none();
         }
-        self.untaken_levels(worker, lock) < depth - u32::from(wait.upgrades)
+        self.untaken_levels(worker, lock) < depth.saturating_sub(u32::from(wait.upgrades))
     }
 
     /// The cycle, as others are told of it.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64 as Number, Ordering};
 use super::word::{Ask, Entered, Want, Word};
 use super::{CONTENDED, Raw, Site};
 use crate::local::core::Core;
+use crate::local::domain::Domain;
 use crate::local::graph::{Kind, LockKey, Mode, WorkerKey};
 use crate::local::identity::Owner;
 use crate::local::sync::{AtomicU64, const_fn};
@@ -50,9 +51,31 @@ impl Permits {
 
     /// From now on, before it is shared, the graph knows who has which permits.
     pub(in crate::local) fn track(&mut self) {
-        let word = self.raw.word.load(Ordering::Relaxed);
-        self.raw.setup.permits = Some(free_in(word));
-        self.raw.word.store(word | CONTENDED, Ordering::Relaxed);
+        self.raw.purge();
+        self.raw.setup.permits = Some(self.all());
+        self.free_all();
+    }
+
+    /// Moves a semaphore that nobody has yet shared.
+    pub(in crate::local) fn set_domain(&mut self, domain: &Domain) {
+        self.raw.set_domain(domain);
+        if self.is_tracked() || domain.tracks() {
+            self.track();
+        } else {
+            self.free_all();
+        }
+    }
+
+    /// Nobody has any of the permits, or who had some has leaked them.
+    fn free_all(&mut self) {
+        let closed = self.raw.word.load(Ordering::Relaxed) & CLOSED;
+        let known = if self.is_tracked() { CONTENDED } else { 0 };
+        self.raw.word.store((u64::from(self.all()) * PERMIT) | closed | known, Ordering::Relaxed);
+    }
+
+    /// How many there are, free or not.
+    fn all(&self) -> u32 {
+        u32::try_from(self.total.load(Ordering::Relaxed)).unwrap_or(u32::MAX)
     }
 
     pub(in crate::local) fn is_tracked(&self) -> bool {

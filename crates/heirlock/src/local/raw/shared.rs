@@ -8,6 +8,7 @@ use super::word::{Ask, Entered, Want, Word};
 use super::{CONTENDED, DEPTH, FREE, Raw, Site, owner_in};
 use crate::Worker;
 use crate::local::core::Core;
+use crate::local::domain::Domain;
 use crate::local::graph::{Kind, LockKey, Mode, NEVER, Origin, WorkerKey};
 use crate::local::identity::Owner;
 use crate::local::slots::slot;
@@ -67,6 +68,14 @@ impl Shared {
                 places: each![Place::free(); PLACES],
             }
         }
+    }
+
+    /// Moves a lock that nobody has yet shared. Whoever reads it has leaked a guard, and reads no more.
+    pub(in crate::local) fn set_domain(&mut self, domain: &Domain) {
+        for place in &self.places {
+            place.free_up();
+        }
+        self.raw.set_domain(domain);
     }
 
     /// Whether there is anybody in the places.

@@ -17,6 +17,8 @@ impl Shared {
         domain.event(|core| {
             let (key, holder) = (self.begin(core), WorkerKey::from_number(holder));
             core.note_time(key, domain.clock());
+            // An upgrade that was granted and forgotten is over with the guard that it is of.
+            core.graph.downgrade(holder, key, Mode::Upgradable, &mut core.effects);
             core.release_mode(holder, key, Mode::Upgradable);
             core.leaves(holder);
             self.follow(core, key);

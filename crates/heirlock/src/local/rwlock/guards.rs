@@ -145,6 +145,14 @@ impl<T: ?Sized, P> Drop for RwLockReadGuard<'_, T, P> {
 
 /// The right to the value of a [`RwLock`](super::RwLock), or to a part of it, until it is dropped. The hold stays its acquirer's wherever the guard
 /// goes, unless it is [transferred](RwLockWriteGuard::transfer_to).
+///
+/// It crosses threads only where a `&T` may, too, as it can become a reader's there:
+///
+/// ```compile_fail,E0277
+/// fn sent<T: Send>(_: T) {}
+/// let lock = heirlock::local::RwLock::new(std::cell::Cell::new(1));
+/// sent(lock.try_write().unwrap());
+/// ```
 #[must_use = "the lock is released as soon as its guard is dropped"]
 pub struct RwLockWriteGuard<'a, T: ?Sized, P = Whole> {
     lock: &'a Shared,
@@ -157,8 +165,8 @@ pub struct RwLockWriteGuard<'a, T: ?Sized, P = Whole> {
 /// The right to a part of the value of a [`RwLock`](super::RwLock): what [`RwLockWriteGuard::map`] gives.
 pub type MappedRwLockWriteGuard<'a, T> = RwLockWriteGuard<'a, T, Part>;
 
-// SAFETY: a guard is a `&mut T` and a `&Shared`, which is `Sync`.
-unsafe impl<T: ?Sized + Send, P> Send for RwLockWriteGuard<'_, T, P> {}
+// SAFETY: a guard is a `&mut T` and a `&Shared`, which is `Sync`; and where it went it may be downgraded, beside `&T` of readers elsewhere.
+unsafe impl<T: ?Sized + Send + Sync, P> Send for RwLockWriteGuard<'_, T, P> {}
 // SAFETY: as above.
 unsafe impl<T: ?Sized + Sync, P> Sync for RwLockWriteGuard<'_, T, P> {}
 

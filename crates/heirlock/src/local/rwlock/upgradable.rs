@@ -31,7 +31,8 @@ macro_rules! upgradable {
     ($guard:ident $(<$life:lifetime>)?, $($word:ident).+) => {
         impl<$($life,)? T: ?Sized> $guard<$($life,)? T> {
             /// Waits until all other readers have gone, and then writes, until the guard that this gives is dropped: a future that also has a
-            /// priority, a deadline and a timeout. From its first poll on nobody else comes in, and it is before all who wait.
+            /// priority, a deadline and a timeout. From its first poll on no new reader comes in, and it is
+            /// before all who wait.
             ///
             /// ```
             /// use heirlock::local::RwLock;
