@@ -16,7 +16,7 @@ use common::local::ms;
 use common::polls::{Hand, everywhere, once};
 use heirlock::Worker;
 use heirlock::clock::ManualClock;
-use heirlock::local::{Condvar, Domain, Mutex, OnceCell, RLock};
+use heirlock::local::{Condvar, Domain, Mutex, OnceCell, RLock, RwLock, Semaphore};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
@@ -317,5 +317,36 @@ fn holds_that_conditions_and_cells_end_are_told_of() {
     assert!(lines.len() == 1 && lines[0].ends_with("held_ms=170"), "{lines:?}");
     assert!(domain.snapshot().inversions.is_empty());
     drop(waits);
+    assert_eq!(domain.records(), [0; 7]);
+}
+
+/// Of permits when the last of them is given back, of readers each for itself.
+#[test]
+fn holds_of_permits_and_readers_are_told_of() {
+    listen();
+    let clock = ManualClock::new();
+    let domain = Domain::builder().clock(clock.clone()).warn_after(ms(100)).build();
+    let (pool, table) = (unique("pool"), unique("table"));
+    let (permits, lock) = (Semaphore::named(pool, 3).in_domain(&domain), RwLock::named(table, ()).in_domain(&domain));
+    let [one, two] = ["one", "two"].map(Worker::new);
+    let mut held = one.scope(|| permits.try_acquire_many(3)).unwrap();
+    let [first, second] = [&one, &two].map(|worker| worker.scope(|| lock.try_read()).unwrap());
+    clock.advance(ms(150));
+    drop(held.split(2));
+    assert!(said(pool).is_empty(), "one is still held");
+    drop(held);
+    let lines = said(pool);
+    assert!(lines.len() == 1 && lines[0].contains("worker=worker \"one\"") && lines[0].ends_with("held_ms=150"), "{lines:?}");
+    drop(second);
+    let lines = said(table);
+    assert!(lines.len() == 1 && lines[0].contains("worker=worker \"two\"") && lines[0].ends_with("held_ms=150"), "{lines:?}");
+    drop(first);
+    assert_eq!(said(table).len(), 2);
+    // Somebody waits: those who hold are told of while they do.
+    let held = one.scope(|| permits.try_acquire()).unwrap();
+    let waits = Hand::by(&two, permits.acquire_many(3)).waiting();
+    let line = hears(&format!("a lock is held for long, and others wait for it lock=semaphore {pool:?}"), &clock, ms(100));
+    assert!(line.contains("worker=worker \"one\"") && line.ends_with("waiting=1"), "{line}");
+    drop((waits, held));
     assert_eq!(domain.records(), [0; 7]);
 }

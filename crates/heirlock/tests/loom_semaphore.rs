@@ -60,10 +60,14 @@ impl World {
     }
 
     fn assert_over(self, visits: u32, workers: &[&Worker]) {
-        assert_eq!(self.pool.free_permits(), self.permits);
-        let all = self.pool.try_acquire_many(self.permits).unwrap();
-        assert_eq!(self.inside.visits(), visits);
-        drop(all);
+        // As many as there were, also when somebody waits once more.
+        for _ in 0..2 {
+            assert_eq!(self.pool.free_permits(), self.permits);
+            let all = self.pool.try_acquire_many(self.permits).unwrap();
+            assert_eq!(self.inside.visits(), visits);
+            drop(self.queue(workers[0], 1));
+            drop(all);
+        }
         assert_idle(&self.domain, workers);
     }
 }
@@ -217,6 +221,48 @@ fn the_count_changes_sides() {
         comes_and_goes.join().unwrap();
         let visits = cancels.join().unwrap();
         world.assert_over(visits, &[&holder, &other, &waiter]);
+    });
+}
+
+/// The graph gives the permit back to the word when who waits goes; who takes it there sees what was done before.
+#[test]
+fn cancel_against_try() {
+    model("cancel against try", 1, [3, 4], |world| {
+        let (holder, goes, tries) = (worker("holder", 0), worker("goes", 9), worker("tries", 1));
+        let permit = world.take(&holder, 1);
+        let wait = world.queue(&goes, 1);
+        let cancels = spawn(move || drop(wait));
+        let tries_it = spawn({
+            let (pool, tries, inside) = (Arc::clone(&world.pool), tries.clone(), Arc::clone(&world.inside));
+            move || {
+                let visits = tries.scope(|| pool.try_acquire().map(|_permit| inside.visit())).map_or(0, |()| 1);
+                drop(pool);
+                visits
+            }
+        });
+        visit(&world.inside, 1, &permit);
+        drop(permit);
+        cancels.join().unwrap();
+        let visits = tries_it.join().unwrap();
+        world.assert_over(1 + visits, &[&holder, &goes, &tries]);
+    });
+}
+
+/// Nobody gives a permit back, so whoever came first is told, as is who comes later.
+#[test]
+fn close_against_a_wait() {
+    model("close against a wait", 1, [5, 5], |world| {
+        let (holder, waiter) = (worker("holder", 0), worker("waiter", 9));
+        let permit = world.take(&holder, 1);
+        let waits = spawn({
+            let (wait, waiter) = (world.pool.acquire_owned(), waiter.clone());
+            move || assert!(block_on(waiter.run(wait)).unwrap_err().is_closed())
+        });
+        world.pool.close();
+        waits.join().unwrap();
+        drop(permit);
+        assert_eq!(world.pool.free_permits(), 1);
+        assert_idle(&world.domain, &[&holder, &waiter]);
     });
 }
 
