@@ -260,17 +260,20 @@ impl Raw {
     /// Gives up the levels of a guard; the last one to the next in line if there is one.
     #[inline]
     pub(super) fn release(&self, levels: u32, held: Held) {
+        if !self.release_at_once(levels, held) {
+            self.let_go(levels);
+        }
+    }
+
+    /// The same, if the word is still what it became when the guard was made; false if not.
+    #[inline]
+    fn release_at_once(&self, levels: u32, held: Held) -> bool {
         if !self.poison.is_off() && held.is_dropped_by_a_panic() {
             self.left(false);
         }
         // Mostly the word is still what it became when the guard was made. Reading it first would wait for the processor to finish the last
         // change of it, which in a short hold is that one.
-        if let Some(word) = held.word()
-            && self.exchange_for_less(word, without(word, levels)).is_ok()
-        {
-            return;
-        }
-        self.let_go(levels);
+        held.word().is_some_and(|word| self.exchange_for_less(word, without(word, levels)).is_ok())
     }
 
     /// The word becomes one of less levels, if it is still that; else says what it is.
@@ -290,15 +293,22 @@ impl Raw {
     }
 
     fn let_go(&self, levels: u32) {
+        if !self.let_go_alone(levels) {
+            self.hand_over(levels);
+        }
+    }
+
+    /// Gives up so many levels, if the graph does not know of the hold.
+    fn let_go_alone(&self, levels: u32) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
         while word & CONTENDED == 0 {
             // Meanwhile a contender may have come, whom the long way serves, or another guard of the same owner gone.
             match self.exchange_for_less(word, without(word, levels)) {
-                Ok(()) => return,
+                Ok(()) => return true,
                 Err(now) => word = now,
             }
         }
-        self.hand_over(levels);
+        false
     }
 
     /// Where the holder acquired it.

@@ -291,75 +291,38 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
     }
 }
 
-impl<T: ?Sized> Sealed<Read> for RwLock<T> {
-    type Guard<'a>
-        = RwLockReadGuard<'a, T>
-    where
-        T: 'a;
+/// What the lock gives to who acquires it in each way.
+macro_rules! gives {
+    ($($way:ident: $guard:ident, $owned:ident;)*) => {
+        $(impl<T: ?Sized> Sealed<$way> for RwLock<T> {
+            type Guard<'a>
+                = $guard<'a, T>
+            where
+                T: 'a;
 
-    type Word = Shared;
+            type Word = Shared;
 
-    #[inline]
-    fn word(&self) -> &Shared {
-        &self.word
-    }
+            #[inline]
+            fn word(&self) -> &Shared {
+                &self.word
+            }
 
-    #[inline]
-    fn guard(&self, held: Held) -> RwLockReadGuard<'_, T> {
-        RwLockReadGuard::new(&self.word, self.value(), held)
-    }
+            #[inline]
+            fn guard(&self, held: Held) -> $guard<'_, T> {
+                $guard::new(&self.word, self.value(), held)
+            }
 
-    type OwnedGuard = OwnedRwLockReadGuard<T>;
+            type OwnedGuard = $owned<T>;
 
-    fn owned_guard(self: Arc<Self>, held: Held) -> OwnedRwLockReadGuard<T> {
-        OwnedRwLockReadGuard::new(self, held)
-    }
+            fn owned_guard(self: Arc<Self>, held: Held) -> $owned<T> {
+                $owned::new(self, held)
+            }
+        })*
+    };
 }
 
-impl<T: ?Sized> Sealed for RwLock<T> {
-    type Guard<'a>
-        = RwLockWriteGuard<'a, T>
-    where
-        T: 'a;
-
-    type Word = Shared;
-
-    #[inline]
-    fn word(&self) -> &Shared {
-        &self.word
-    }
-
-    #[inline]
-    fn guard(&self, held: Held) -> RwLockWriteGuard<'_, T> {
-        RwLockWriteGuard::new(&self.word, self.value(), held)
-    }
-
-    type OwnedGuard = OwnedRwLockWriteGuard<T>;
-
-    fn owned_guard(self: Arc<Self>, held: Held) -> OwnedRwLockWriteGuard<T> {
-        OwnedRwLockWriteGuard::new(self, held)
-    }
-}
-
-impl<T: ?Sized> Sealed<Upgradable> for RwLock<T> {
-    type Guard<'a>
-        = RwLockUpgradableGuard<'a, T>
-    where
-        T: 'a;
-
-    type Word = Shared;
-
-    fn word(&self) -> &Shared {
-        &self.word
-    }
-
-    fn guard(&self, held: Held) -> RwLockUpgradableGuard<'_, T> {
-        RwLockUpgradableGuard::new(&self.word, self.value(), held)
-    }
-
-    type OwnedGuard = OwnedRwLockUpgradableGuard<T>;
-
-    fn owned_guard(self: Arc<Self>, held: Held) -> OwnedRwLockUpgradableGuard<T> {
-        OwnedRwLockUpgradableGuard::new(self, held)
-    }
+gives! {
+    Read: RwLockReadGuard, OwnedRwLockReadGuard;
+    Upgradable: RwLockUpgradableGuard, OwnedRwLockUpgradableGuard;
+    Exclusive: RwLockWriteGuard, OwnedRwLockWriteGuard;
 }

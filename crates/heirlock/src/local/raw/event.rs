@@ -1,34 +1,15 @@
 //! What happens to an exclusive lock under its domain's mutex: the events of which the graph is told.
 
-use std::ptr;
 use std::sync::atomic::Ordering;
 
 use super::word::{Ask, Entered, Want, Word};
 use super::{CONTENDED, DEPTH, FREE, OFFERED, Raw, Setup, Site, owner_in};
 use crate::local::core::Core;
-use crate::local::graph::{Kind, LockKey, LockSpec, Mode, NEVER, Origin, Released, WorkerKey};
+use crate::local::graph::{Kind, LockKey, LockSpec, Mode, NEVER, Origin, WorkerKey};
 use crate::local::identity::{ANONYMOUS, Owner, is_one_line};
 use crate::local::wait::Held;
 
 impl Raw {
-    #[cold]
-    pub(super) fn hand_over(&self, levels: u32) {
-        let domain = self.domain();
-        domain.event(|core| {
-            let key = self.begin(core);
-            core.note_time(key, domain.clock());
-            if let Some(holder) = core.graph.holder(key) {
-                let released = core.release(holder, key, levels);
-                if released == Released::Freed {
-                    // Under the mutex, so that it does not fall upon the next holder, who learns of its grant there.
-                    self.site.store(ptr::null_mut(), Ordering::Relaxed);
-                }
-                core.leaves(holder);
-            }
-            self.follow(core, key);
-        });
-    }
-
     /// Tells the graph who holds, if the word is still that.
     pub(super) fn tell_graph(&self, core: &mut Core, word: u64) -> bool {
         // The holder can no longer leave without the mutex. It enters the graph before whoever waits for it.

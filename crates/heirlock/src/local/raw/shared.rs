@@ -199,37 +199,16 @@ impl Shared {
     /// Gives up the writer's hold.
     #[inline]
     pub(in crate::local) fn release_write(&self, held: Held) {
-        if !self.raw.poison.is_off() && held.is_dropped_by_a_panic() {
-            self.raw.left(false);
+        if !self.raw.release_at_once(1, held) {
+            self.let_go();
         }
-        if let Some(word) = held.word()
-            && self.raw.exchange_for_less(word, FREE).is_ok()
-        {
-            return;
-        }
-        self.let_go();
     }
 
     /// The same by the long way.
     fn let_go(&self) {
-        let mut word = self.raw.word.load(Ordering::Relaxed);
-        while word & CONTENDED == 0 {
-            match self.raw.exchange_for_less(word, FREE) {
-                Ok(()) => return,
-                Err(now) => word = now,
-            }
+        if !self.raw.let_go_alone(1) {
+            self.hand_over(1);
         }
-        let domain = self.raw.domain();
-        domain.event(|core| {
-            let key = self.begin(core);
-            core.note_time(key, domain.clock());
-            if let Some(writer) = core.graph.holder(key) {
-                core.release(writer, key, 1);
-                self.raw.site.store(ptr::null_mut(), Ordering::Relaxed);
-                core.leaves(writer);
-            }
-            self.follow(core, key);
-        });
     }
 
     fn place(&self, number: u64) -> Option<&Place> {

@@ -1,12 +1,14 @@
 //! What all locks do alike under their domain's mutex, and in what their words differ.
 
+use std::ptr;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use super::{Raw, Site};
 use crate::Error;
 use crate::clock::Moment;
 use crate::local::core::{Core, Fate};
-use crate::local::graph::{Acquired, LockKey, Mode, NEVER, Origin, Request, WaitKey, WorkerKey};
+use crate::local::graph::{Acquired, LockKey, Mode, NEVER, Origin, Released, Request, WaitKey, WorkerKey};
 use crate::local::identity::Owner;
 use crate::local::wait::Held;
 
@@ -111,6 +113,25 @@ pub trait Word {
     fn ask_graph(&self, core: &mut Core, request: &Request, may_wait: bool) -> Option<Acquired> {
         let Core { graph, effects, .. } = core;
         if may_wait { Some(graph.acquire(request, effects)) } else { graph.try_acquire(request, effects) }
+    }
+
+    /// The one holder gives up so many levels; the last one to the next in line.
+    #[cold]
+    fn hand_over(&self, levels: u32) {
+        let domain = self.raw().domain();
+        domain.event(|core| {
+            let key = self.begin(core);
+            core.note_time(key, domain.clock());
+            if let Some(holder) = core.graph.holder(key) {
+                let released = core.release(holder, key, levels);
+                if released == Released::Freed {
+                    // Under the mutex, so that it does not fall upon the next holder, who learns of its grant there.
+                    self.raw().site.store(ptr::null_mut(), Ordering::Relaxed);
+                }
+                core.leaves(holder);
+            }
+            self.follow(core, key);
+        });
     }
 
     /// Takes the lock or what the owner was granted of it, or queues with a waker, which must be there unless the time is over.
