@@ -13,6 +13,9 @@ pub(super) enum Watch {
     Next(Moment),
 }
 
+/// For how small a part of `stall_time` a grant in doubt may lie untaken.
+const IN_DOUBT: u32 = 50;
+
 /// What is to be done next.
 pub(in crate::local) enum Due {
     /// The rest, at once: others may be served in between.
@@ -65,7 +68,16 @@ impl Core {
         true
     }
 
-    /// Notes since when grants have not been taken. Of one that is older than `stall_time` all who wait behind it are told, as who is first of
+    /// A grant has come in doubt: the watch looks for such more often.
+    pub(super) fn watch_doubts(&mut self) {
+        if !self.doubts {
+            self.doubts = true;
+            self.watch = Watch::Asked;
+            self.ring = true;
+        }
+    }
+
+    /// Notes since when grants have not been taken. Of one that is older than `stall_time`, or a small part of it if it is in doubt, all who wait behind it are told, as who is first of
     /// them may not be polled any more either; what they do, they do with the lock at hand.
     fn look_round(&mut self, now: Moment, about: Moment, wakes: &mut Wakes) {
         let asked = match self.watch {
@@ -79,9 +91,12 @@ impl Core {
         let mut next = asked.then_some(half);
         let mut stalled = Vec::new();
         self.stalled.clear();
+        self.doubts = false;
         for (wait, waiter) in self.waiters.iter_mut().filter(|(_, waiter)| waiter.granted) {
-            let over = *waiter.untaken.get_or_insert(now) + self.stall_time;
+            let in_doubt = self.graph.wait(wait).is_some_and(|view| view.in_doubt);
+            let over = *waiter.untaken.get_or_insert(now) + if in_doubt { self.stall_time / IN_DOUBT } else { self.stall_time };
             if over > now {
+                self.doubts |= in_doubt;
                 next = next.into_iter().chain([half.min(over)]).min();
             } else {
                 // Whoever waits behind it is told now, and whoever comes later sees the mark: there is nothing more to look for.
