@@ -30,7 +30,7 @@
 //! 6. A request whose sequence number is not newer than the last applied renews, claims and changes nothing.
 //! 7. The counts of the [`Header`](super::book::Header) are those of the rows.
 //!
-//! The model in `tests/ledger_model.rs` checks them over every interleaving of duplicated, reordered and delayed requests; the idea of fencing
+//! The model in `tests/ledger/model.rs` checks them over every interleaving of duplicated, reordered and delayed requests; the idea of fencing
 //! is Chubby's sequencer (Burrows 2006), that of an idempotent token per attempt is etcd's lease key.
 
 mod step;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use super::case_text::{Call, Names, Outcome, Snapshot, Stage};
 use super::polls::Hand;
-use crate::case_text::{Call, Names, Outcome, Snapshot, Stage};
 use heirlock::clock::{Clock, ManualClock, Moment};
 use heirlock::local::graph::{Kind, LockSpec};
 use heirlock::local::{Domain, Mutex, OwnedMutexGuard, OwnedRLockGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RLock, RwLock};

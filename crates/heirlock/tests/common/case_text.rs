@@ -2,7 +2,6 @@
 //!
 //! One statement a line; `#` starts a comment. `W takes L` acquires and must hold, `W waits L as q` must be queued, `W asks L as q` may be either,
 //! `W tries L` does not wait; `expect ...` looks at what the last event did or at what stands now; `fresh` begins another scenario.
-#![allow(dead_code)]
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;

@@ -3,7 +3,7 @@
 use heirlock::local::graph::{self, Acquired, LockKey, Origin, Request, WaitKey, WorkerKey};
 
 use super::Pair;
-use crate::graph_naive::{Ask, Id, Reply};
+use crate::common::graph_naive::{Ask, Id, Reply};
 
 impl Pair {
     pub(crate) fn acquire(&mut self, worker: Id, lock: Id) {

@@ -3,7 +3,7 @@
 use heirlock::local::graph::{self, Effects, Graph, LockKey, On, WaitKey, WorkerKey};
 
 use super::Pair;
-use crate::graph_naive::{Cycle, Did, Hold, Id, Naive, Reply};
+use crate::common::graph_naive::{Cycle, Did, Hold, Id, Naive, Reply};
 
 impl Pair {
     pub(crate) fn event(

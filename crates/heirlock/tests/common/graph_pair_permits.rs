@@ -3,7 +3,7 @@
 use heirlock::local::graph::{Kind, LockKey, WorkerKey};
 
 use super::{Pair, replied};
-use crate::graph_naive::{Hold, Id, Reply};
+use crate::common::graph_naive::{Hold, Id, Reply};
 
 impl Pair {
     /// How many levels, or permits, at once.

@@ -4,7 +4,7 @@ use heirlock::local::graph::{Acquired, Kind, LockKey, LockSpec, Mode, WorkerKey}
 
 use super::acquire::{acquired, request};
 use super::{Pair, replied};
-use crate::graph_naive::{Ask, Hold, Id, Reply};
+use crate::common::graph_naive::{Ask, Hold, Id, Reply};
 
 impl Pair {
     pub(crate) fn step_upgrade(&mut self) {

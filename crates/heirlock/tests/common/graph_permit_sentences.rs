@@ -1,9 +1,8 @@
 //! Short sentences about permits.
-#![allow(dead_code)]
 
 use heirlock::local::graph::{Acquired, Kind, LockKey, LockSpec, Mode, Released, Request, WaitKey, WorkerKey};
 
-use crate::sentences::World;
+use super::graph_sentences::World;
 
 impl World {
     pub(crate) fn semaphore(&mut self, permits: u64, tracked: bool) -> LockKey {
@@ -34,7 +33,7 @@ impl World {
         (released, self.effects.granted.clone())
     }
 
-    pub(crate) fn has(&self, worker: WorkerKey, lock: LockKey) -> u32 {
+    pub(crate) fn permits_of(&self, worker: WorkerKey, lock: LockKey) -> u32 {
         self.graph.held(worker).iter().find(|holding| holding.lock == lock).map_or(0, |holding| holding.depth)
     }
 }

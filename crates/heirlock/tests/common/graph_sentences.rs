@@ -1,5 +1,4 @@
 //! A graph with its effects, for short sentences.
-#![allow(dead_code)]
 
 use heirlock::local::graph::{
     Acquired, DeadlockPolicy, Effects, Graph, Kind, LockKey, LockSpec, Mode, Released, Request, WaitKey, WorkerKey, WorkerSpec,

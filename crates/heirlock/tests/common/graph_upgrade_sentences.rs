@@ -1,9 +1,8 @@
 //! Short sentences about upgradable readers.
-#![allow(dead_code)]
 
 use heirlock::local::graph::{Acquired, Kind, LockKey, Mode, Released, Request, WaitKey, WorkerKey};
 
-use crate::sentences::World;
+use super::graph_sentences::World;
 
 pub(crate) const X: Mode = Mode::Exclusive;
 pub(crate) const U: Mode = Mode::Upgradable;

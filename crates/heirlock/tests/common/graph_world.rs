@@ -1,12 +1,11 @@
 //! A graph whose workers, locks and waits have names, driven as the texts and the histories do: a grant becomes a hold at once, though its
 //! worker need not notice.
-#![allow(dead_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::case_text::{Call, Names, Outcome, Snapshot, Stage};
+use super::case_text::{Call, Names, Outcome, Snapshot, Stage};
 use heirlock::local::graph::{
-    Acquired, Cycle, DeadlockPolicy, Effects, Graph, Left, LockKey, LockSpec, Mode, On, Released, Request, WaitKey, WorkerKey, WorkerSpec,
+    Acquired, Cycle, Effects, Graph, Left, LockKey, LockSpec, Mode, On, Released, Request, WaitKey, WorkerKey, WorkerSpec,
 };
 
 #[derive(Default)]
@@ -24,10 +23,6 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(policy: DeadlockPolicy) -> World {
-        World { graph: Graph::new(policy), ..World::default() }
-    }
-
     pub(crate) fn worker(&mut self, name: &str, base: i32, deadline: Option<u64>, parent: Option<&str>, sequential: bool) -> Outcome {
         if let Some(parent) = parent {
             self.parents.insert(name.to_owned(), parent.to_owned());

@@ -1,5 +1,4 @@
 //! Who is inside of a lock that is read and written.
-#![allow(dead_code)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,5 +1,4 @@
 //! One key of a `KeyedLock` in the shape of a `Mutex`, for the cases that are the same for each lock.
-#![allow(dead_code)]
 
 use std::future::Future;
 use std::ops::Deref;

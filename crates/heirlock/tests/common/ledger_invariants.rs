@@ -1,5 +1,4 @@
 //! What always holds of a key: the seven invariants that `lease/ledger.rs` names, read off the rows before and after a step.
-#![allow(dead_code, reason = "each test includes what it needs")]
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;

@@ -1,5 +1,4 @@
 //! Requests to one key as one type, so that histories and models can carry them.
-#![allow(dead_code, reason = "each test includes what it needs")]
 
 use std::convert::Infallible;
 use std::sync::Arc;

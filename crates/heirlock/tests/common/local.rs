@@ -1,5 +1,4 @@
 //! What the tests of local locks begin with, and what must be so at their end.
-#![allow(dead_code)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,4 @@
 //! What the models of `loom_local*.rs` share: one lock and its domain, and the run of a model.
-#![allow(dead_code)]
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
 //! Futures polled by hand, and the same test on every kind of runtime.
-#![allow(dead_code)]
 
 use std::future::Future;
 use std::pin::Pin;

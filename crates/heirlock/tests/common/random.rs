@@ -1,5 +1,4 @@
 //! Random numbers that a seed repeats (SplitMix64).
-#![allow(dead_code)]
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,5 +1,4 @@
 //! Three locks that are wanted at once, in every order.
-#![allow(dead_code)]
 
 use heirlock::local::{Domain, Mutex};
 

@@ -1,5 +1,4 @@
 //! In what order futures are woken.
-#![allow(dead_code)]
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,5 +1,4 @@
 //! A `RwLock` that is only written, in the shape of a `Mutex`, for the cases that are the same for each lock.
-#![allow(dead_code)]
 
 use std::sync::Arc;
 
