@@ -1,14 +1,7 @@
 //! Several futures of one worker for one lock: what becomes of the others when one is served.
-#![allow(missing_docs)]
-#![allow(clippy::unwrap_used)]
 
-#[path = "common/graph_permit_sentences.rs"]
-mod permit_sentences;
-#[path = "common/graph_sentences.rs"]
-mod sentences;
-
+use crate::common::graph_sentences::World;
 use heirlock::local::graph::{Acquired, Displaced, Kind, LockKey, Mode, Request, State, WaitKey, WorkerKey};
-use sentences::World;
 
 /// A queued acquire of so many permits, by a call of this priority.
 fn call(world: &mut World, worker: WorkerKey, lock: LockKey, depth: u32, priority: i32) -> WaitKey {
@@ -40,7 +33,7 @@ fn arms_keep_the_permits_that_they_were_granted() {
             assert_eq!(world.effects.doubts, at == 0, "the others come in doubt once");
             assert!(arms[at + 1..].iter().all(|arm| in_doubt(&world, *arm)));
         }
-        assert_eq!((world.has(high, lock), world.graph.queue(lock)), (if tracked { 3 } else { 0 }, vec![other]));
+        assert_eq!((world.permits_of(high, lock), world.graph.queue(lock)), (if tracked { 3 } else { 0 }, vec![other]));
     }
 }
 
