@@ -14,7 +14,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// Everything that was traced, by all tests: the timer's thread traces, too, so there is one subscriber for all threads.
+/// Everything that was traced, by all tests, of other modules, too: the timer's thread traces as well, so there is one subscriber for all threads.
 static SAID: StdMutex<Vec<String>> = StdMutex::new(Vec::new());
 static MORE: StdCondvar = StdCondvar::new();
 

@@ -146,10 +146,8 @@ fn run(tally: &Arc<Tally>) {
     world.assert_over();
 }
 
-/// One test after another: the tables of workers and domains are the process's.
 fn explore(name: &str, seed: u64, scheduler: impl Scheduler + 'static) {
-    static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let _one = ONE.lock();
+    let _one = crate::ONE.lock();
     println!("HEIRLOCK_SEED={seed}");
     let tally = Arc::new(Tally::default());
     let all = Arc::clone(&tally);
