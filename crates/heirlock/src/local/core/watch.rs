@@ -43,11 +43,11 @@ impl Core {
         Due::Next(next)
     }
 
-    /// Ends all waits whose time is over, so that who is left waits in time. A clock is read only where somebody is in a hurry.
-    pub(in crate::local) fn end_late(&mut self, clock: &dyn Clock) {
-        if !self.deadlines.is_empty() {
-            self.end_due(clock.now(), usize::MAX);
-        }
+    /// Ends waits whose time is over; if those were all, so that who is left waits in time, `true`. Else it is to be called again, and the mutex
+    /// released before that. A clock is read only where somebody is in a hurry.
+    #[must_use]
+    pub(in crate::local) fn end_late(&mut self, clock: &dyn Clock) -> bool {
+        self.deadlines.is_empty() || self.end_due(clock.now(), AT_ONCE)
     }
 
     /// Ends waits whose time is over, at most so many; whether those were all.
