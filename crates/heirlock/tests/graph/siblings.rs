@@ -54,7 +54,7 @@ fn arms_that_read_keep_their_grants_before_a_writer() {
             assert!(world.graph.take(arm, &mut world.effects));
             assert!(world.effects.displaced.is_empty() && world.effects.granted.is_empty());
         }
-        assert_eq!((world.graph.holders(lock)[0].depth, world.graph.queue(lock)), (3, vec![writes]));
+        assert_eq!((world.graph.holders(lock)[0].depth, world.graph.queue(lock)), (3, vec![written]));
     }
 }
 
