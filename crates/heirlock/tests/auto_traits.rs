@@ -7,9 +7,9 @@ use heirlock::lease::{Acquire, Key, KeyView, Lease, Locks, Notice, Store, Ticket
 use heirlock::local::{
     self, AcquireKeyed, AcquireKeyedOwned, AcquireOwned, Arrival, Await, Barrier, Condvar, Domain, Event, Initialise, KeyedGuard,
     KeyedLock, LockAll, MappedMutexGuard, MappedRLockGuard, MappedRwLockReadGuard, MappedRwLockWriteGuard, Mutex, MutexGuard, OnceCell,
-    OwnedKeyedGuard, OwnedMutexGuard, OwnedRLockGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, Producer,
-    Promise, RLock, RLockGuard, Read, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit, TimedWaiting, Waiting,
-    lock_all,
+    OwnedKeyedGuard, OwnedMappedRwLockReadGuard, OwnedMappedRwLockWriteGuard, OwnedMutexGuard, OwnedRLockGuard, OwnedRwLockReadGuard,
+    OwnedRwLockUpgradableGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, Producer, Promise, RLock, RLockGuard, Read, RwLock,
+    RwLockReadGuard, RwLockUpgradableGuard, RwLockWriteGuard, Semaphore, SemaphorePermit, TimedWaiting, Waiting, lock_all,
 };
 use heirlock::store::{Faulty, MemoryStore};
 use heirlock::{Error, LostReason, Run, WeakWorker, Worker};
@@ -76,6 +76,13 @@ fn read_write_locks() {
     sync::<(local::Acquire<'static, RwLock<u8>, Read>, AcquireOwned<RwLock<u8>>)>();
     unpin::<(RwLockReadGuard<'static, u8>, RwLockWriteGuard<'static, u8>, OwnedRwLockReadGuard<u8>, OwnedRwLockWriteGuard<u8>)>();
     unpin::<(local::Acquire<'static, RwLock<u8>, Read>, AcquireOwned<RwLock<u8>, Read>)>();
+    // Of a part, what is said of that and of the whole.
+    send::<(OwnedMappedRwLockReadGuard<[u8], u8>, OwnedMappedRwLockReadGuard<u8, Shared>, OwnedMappedRwLockWriteGuard<u8, Sent>)>();
+    sync::<(OwnedMappedRwLockReadGuard<u8, Shared>, OwnedMappedRwLockWriteGuard<[u8], Shared>)>();
+    unpin::<(OwnedMappedRwLockReadGuard<u8, u8>, OwnedMappedRwLockWriteGuard<u8, u8>)>();
+    send::<(RwLockUpgradableGuard<'static, u8>, OwnedRwLockUpgradableGuard<u8>)>();
+    sync::<(RwLockUpgradableGuard<'static, Shared>, OwnedRwLockUpgradableGuard<u8>)>();
+    unpin::<(RwLockUpgradableGuard<'static, u8>, OwnedRwLockUpgradableGuard<u8>)>();
 }
 
 #[test]

@@ -20,7 +20,7 @@ use self::report::Report;
 use self::suspects::Suspects;
 use self::watch::Watch;
 use super::graph::heap::Heap;
-use super::graph::{Acquired, Effects, Graph, LockKey, Mode, Request, WaitKey, WorkerKey, WorkerSpec};
+use super::graph::{Effects, Graph, LockKey, Request, WaitKey, WorkerKey, WorkerSpec};
 use super::hash::IdMap;
 use super::identity::Owner;
 use super::name::Name;
@@ -269,17 +269,10 @@ impl Core {
         if waiter.granted {
             self.stalled.remove(&(lock, wait));
             self.graph.take(wait, &mut self.effects);
-        } else {
-            // As deep as this one asked to be.
-            let (mode, depth) = self.graph.wait(wait).map_or((Mode::Exclusive, 1), |view| (view.mode, view.depth));
-            let request = Request { depth, ..Request::new(waiter.worker, lock, mode) };
-            let taken = self.graph.try_acquire(&request, &mut self.effects);
-            if !matches!(taken, Some(Acquired::Held(_))) {
-                std::mem::swap(&mut waiter.waker, waker);
-                return Fate::Queued;
-            }
+        } else if !self.graph.claim(wait, &mut self.effects) {
+            std::mem::swap(&mut waiter.waker, waker);
+            return Fate::Queued;
         }
-        // The wait has left the queue, whichever of both it was.
         let worker = waiter.worker;
         self.undue(wait);
         if let Some(waiter) = self.waiters.remove(&wait) {
@@ -338,6 +331,9 @@ impl Core {
     /// The end of every event: whom it concerns is told, and whoever has nothing left here goes.
     #[inline]
     pub(super) fn settle(&mut self, now: impl Fn() -> Moment, wakes: &mut Wakes) {
+        if std::mem::take(&mut self.effects.doubts) {
+            self.watch_doubts();
+        }
         // Most events grant one wait, or do nothing to others.
         if let [wait] = self.effects.granted[..]
             && self.tracking.is_none()

@@ -17,7 +17,7 @@ use self::pin::{Handle, Pinned};
 use self::shard::Shard;
 use super::domain::Domain;
 use super::graph::{Kind, Order};
-use super::raw::{Raw, Want, Word};
+use super::raw::{Raw, Site, Want, Word};
 use super::sync::{Mutex, SHARDS, const_fn, each, lock};
 use super::wait::attempt;
 use crate::Result;
@@ -192,9 +192,27 @@ impl<K: Eq + Hash> KeyedLock<K> {
     /// ```
     #[track_caller]
     pub fn try_lock(&self, key: K) -> Result<KeyedGuard<'_, K>> {
-        let site = Location::caller();
-        let pinned = Pinned::of(Handle::Borrowed(self), key);
-        attempt(pinned.raw(), Want::ONE, site).map(|held| KeyedGuard::new(pinned, held))
+        attempt_on(Pinned::of(Handle::Borrowed(self), key), Location::caller())
+    }
+
+    /// As [`try_lock`](KeyedLock::try_lock), with a guard that keeps the `KeyedLock` alive and may go anywhere.
+    ///
+    /// # Errors
+    /// As [`try_lock`](KeyedLock::try_lock).
+    ///
+    /// ```
+    /// let files = std::sync::Arc::new(heirlock::local::KeyedLock::new());
+    /// let guard = files.try_lock_owned("a.txt").unwrap();
+    /// assert!(files.try_lock_owned("a.txt").unwrap_err().is_would_block());
+    /// std::thread::spawn(move || drop(guard)).join().unwrap();
+    /// assert!(files.is_empty());
+    /// ```
+    #[track_caller]
+    pub fn try_lock_owned(self: &Arc<Self>, key: K) -> Result<OwnedKeyedGuard<K>>
+    where
+        K: 'static,
+    {
+        attempt_on(Pinned::of(Handle::Owned(Arc::clone(self)), key), Location::caller())
     }
 
     /// Acquires the key's lock on this thread, for code that is not async: [`lock`](KeyedLock::lock) with [`AcquireKeyed::blocking`].
@@ -217,6 +235,10 @@ impl<K: Eq + Hash> KeyedLock<K> {
         let pinned: Vec<_> = entries.into_iter().map(|entry| Pinned::new(Handle::Borrowed(self), entry)).collect();
         pinned.iter().any(|pinned| pinned.key().borrow() == key && pinned.raw().is_held())
     }
+}
+
+fn attempt_on<K>(pinned: Pinned<'_, K>, site: Site) -> Result<KeyedGuard<'_, K>> {
+    attempt(pinned.raw(), Want::ONE, site).map(|held| KeyedGuard::new(pinned, held))
 }
 
 impl<K> Drop for KeyedLock<K> {

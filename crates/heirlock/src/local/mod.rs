@@ -66,7 +66,8 @@ pub use owned::{AcquireOwned, OwnedMutexGuard, OwnedRLockGuard};
 pub use promise::{Producer, Promise};
 pub use rlock::{MappedRLockGuard, RLock, RLockGuard};
 pub use rwlock::{
-    MappedRwLockReadGuard, MappedRwLockWriteGuard, OwnedRwLockReadGuard, OwnedRwLockUpgradableGuard, OwnedRwLockWriteGuard, Read, RwLock,
-    RwLockReadGuard, RwLockUpgradableGuard, RwLockWriteGuard, Upgradable, Upgrade, UpgradedGuard,
+    MappedRwLockReadGuard, MappedRwLockWriteGuard, OwnedMappedRwLockReadGuard, OwnedMappedRwLockWriteGuard, OwnedRwLockReadGuard,
+    OwnedRwLockUpgradableGuard, OwnedRwLockWriteGuard, Read, RwLock, RwLockReadGuard, RwLockUpgradableGuard, RwLockWriteGuard, Upgradable,
+    Upgrade, UpgradedGuard,
 };
 pub use semaphore::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};

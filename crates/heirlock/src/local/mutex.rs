@@ -148,6 +148,22 @@ impl<T: ?Sized> Mutex<T> {
         attempt(&self.raw, Want::ONE, Location::caller()).map(|held| self.guard(held))
     }
 
+    /// As [`try_lock`](Mutex::try_lock), with a guard that keeps the lock alive and may go anywhere.
+    ///
+    /// # Errors
+    /// As [`try_lock`](Mutex::try_lock).
+    ///
+    /// ```
+    /// let lock = std::sync::Arc::new(heirlock::local::Mutex::new(3));
+    /// let guard = lock.try_lock_owned().unwrap();
+    /// assert!(lock.try_lock_owned().unwrap_err().is_would_block());
+    /// assert_eq!(std::thread::spawn(move || *guard).join().unwrap(), 3);
+    /// ```
+    #[track_caller]
+    pub fn try_lock_owned(self: &Arc<Self>) -> Result<OwnedMutexGuard<T>> {
+        attempt(&self.raw, Want::ONE, Location::caller()).map(|held| Arc::clone(self).owned_guard(held))
+    }
+
     /// Acquires the lock on this thread, for code that is not async: [`lock`](Mutex::lock) with [`Acquire::blocking`].
     ///
     /// # Errors

@@ -66,6 +66,7 @@ impl<T> OnceCell<T> {
         if let Some(value) = value {
             cell.value.get_mut().write(value);
             cell.set.store(true, Ordering::Relaxed);
+            cell.raw.set_over(true);
         }
         cell
     }
@@ -125,13 +126,22 @@ impl<T> OnceCell<T> {
             return Err(value);
         }
         let Ok(held) = attempt(&self.raw, Want::ONE, Location::caller()) else { return Err(value) };
-        let maker = Maker(self, held);
-        // It may have been set in between, by who had the cell before.
-        if self.set.load(Ordering::Acquire) {
-            return Err(value);
+        match self.let_in(held) {
+            Ok(_) => Err(value),
+            Err(maker) => {
+                maker.set(value);
+                Ok(())
+            }
         }
-        maker.set(value);
-        Ok(())
+    }
+
+    /// For who was let in: the value, if it has come since this one looked, for then the cell is over and this one does not hold it; or else the duty
+    /// to make it. Whoever got the cell sees what its holders before it did.
+    fn let_in(&self, held: Held) -> Result<&T, Maker<'_, T>> {
+        match self.get() {
+            Some(value) => Ok(value),
+            None => Err(Maker(self, held)),
+        }
     }
 
     /// The value; if there is none, the closure's future makes it, or whoever is making it is waited for. The closure is called at most once: `async
@@ -159,6 +169,7 @@ impl<T> OnceCell<T> {
     /// assert_eq!(*CONFIG.get_or_init(async || 2).await?, 2);
     /// # Ok::<(), heirlock::Error>(()) })).unwrap();
     /// ```
+    #[inline]
     #[track_caller]
     pub fn get_or_init<F, Fut>(&self, make: F) -> Initialise<'_, T, F, Fut, Sure>
     where
@@ -178,6 +189,7 @@ impl<T> OnceCell<T> {
     ///
     /// # Cancel safety
     /// As [`get_or_init`](OnceCell::get_or_init).
+    #[inline]
     #[track_caller]
     pub fn get_or_try_init<F, Fut, E>(&self, make: F) -> Initialise<'_, T, F, Fut, Fallible<E>>
     where
@@ -199,6 +211,7 @@ impl<T> OnceCell<T> {
             return None;
         }
         self.set.store(false, Ordering::Relaxed);
+        self.raw.set_over(false);
         // SAFETY: the flag was set after the value was written, and is not set any more, so the value is taken once.
         Some(unsafe { self.value.get_mut().assume_init_read() })
     }
@@ -244,9 +257,9 @@ impl<'c, T> Maker<'c, T> {
         // From here on the cell is given up for good instead: by the end of this, whatever a waker does.
         std::mem::forget(self);
         // SAFETY: who holds the cell is alone in writing it, and nobody reads it before the flag is set. It was not set before: a maker is made by who
-        // got the cell and then found the flag unset, and only a maker sets it.
+        // was let in and then found the flag unset, so it holds the cell, and only a maker sets it.
         let value = unsafe { (*cell.value.get()).write(value) };
-        // After the value and before the waits end: who is woken by that, or finds the cell free, finds the value.
+        // After the value and before the waits end: who is woken by that, or finds the cell over, finds the value.
         cell.set.store(true, Ordering::Release);
         cell.raw.release_for_good();
         value

@@ -291,7 +291,7 @@ impl<T> Promise<T> {
     fn settle(&self, outcome: Result<T, Ending>) {
         // SAFETY: the caller brought the stage to `SETTLING`, which one can, so it is alone in writing; and nobody reads before it is settled.
         unsafe { *self.outcome.get() = Some(outcome) };
-        // After the outcome and before the waits end: who is woken by that, or finds the lock free, finds the outcome.
+        // After the outcome and before the waits end: who is woken by that, or finds the lock over, finds the outcome.
         self.stage.store(SETTLED, Ordering::Release);
         self.raw.release_for_good();
     }
@@ -353,14 +353,10 @@ impl<T> Sealed for Promise<T> {
 
     /// Whatever became of the wait, if there is a result, that is it.
     fn ended(&self, ended: crate::Result<Held>, _: bool) -> crate::Result<&T> {
-        if let Ok(held) = &ended {
-            // Its lock can be had when it is settled, by who had looked before that.
-            self.raw.release(1, *held);
-        }
         match (self.there(), ended) {
             (Some(there), _) => there,
             (None, Err(error)) => Err(error),
-            (None, Ok(_)) => unreachable!("a promise is held until it is settled"),
+            (None, Ok(_)) => unreachable!("nobody is let through a promise before it is settled"),
         }
     }
 }

@@ -38,6 +38,7 @@ use crate::Worker;
 /// | 0 | owner | 1 | held or granted; the graph knows by whom, how many levels deep, and who waits |
 /// | bit 63 only | owner | 1 | granted, and the owner may take it without the mutex |
 /// | 0 | 0 | 1 | free, in a domain that tracks its holds: the graph is told of each |
+/// | bit 62 only | 0 | 1 | of a promise or a cell: over for good. Nobody holds it, and nobody acquires it any more |
 ///
 /// The owner's number is of `identity.rs`. Without bit 0 anybody changes the word by compare-and-swap: a locker from free to held, the holder by a
 /// level or back to free, a contender sets bit 0. With it, the word is changed under the domain's mutex only, and always to what the graph says.
@@ -83,6 +84,8 @@ const CONTENDED: u64 = 1;
 const OFFERED: u64 = 1 << 63;
 const DEPTH: u32 = BITS + 1;
 const LEVEL: u64 = 1 << DEPTH;
+/// With bit 0 a word has no levels, and a condition's has other bits: so this is no other.
+const OVER: u64 = OFFERED >> 1 | CONTENDED;
 
 /// A source line.
 pub(super) type Site = &'static Location<'static>;
@@ -137,7 +140,8 @@ impl Raw {
         // Of whoever had it something was leaked, which has it no more.
         let word = match (self.word.load(Ordering::Relaxed), self.setup.kind) {
             (word, Kind::Semaphore) => word,
-            (word, Kind::Promise) if owner_in(word) != 0 => ANONYMOUS << 1,
+            (OVER, Kind::Promise | Kind::Once) => OVER,
+            (_, Kind::Promise) => ANONYMOUS << 1,
             (word, kind) if kind.is_condition() => word & !AWAITED,
             // So the fast path has nothing to ask: it fails, here as on any lock of which the graph knows.
             _ if domain.tracks() => CONTENDED,
@@ -332,10 +336,6 @@ impl Raw {
     fn give(&self, number: u64, site: Option<Site>) {
         let mut word = self.word.load(Ordering::Relaxed);
         while word & CONTENDED == 0 {
-            // A promise may be over at any time.
-            if owner_in(word) == 0 {
-                return;
-            }
             let theirs = word & !(LEVEL - 1) | number << 1;
             // A contender that comes in between has told the graph of the old owner: the long way.
             match self.word.compare_exchange(word, theirs, Ordering::AcqRel, Ordering::Relaxed) {
@@ -345,6 +345,10 @@ impl Raw {
         }
         let heir = Owner::from_number(number);
         self.domain().event(|core| {
+            // A promise may be over at any time.
+            if self.is_over() {
+                return;
+            }
             let key = self.begin(core);
             if let Some(holder) = core.graph.holder(key) {
                 let heir = core.enlist(&heir);

@@ -134,6 +134,15 @@ impl<T: ?Sized> RLock<T> {
         attempt(&self.raw, Want::ONE, Location::caller()).map(|held| self.guard(held))
     }
 
+    /// As [`try_lock`](RLock::try_lock), with a guard that keeps the lock alive and may go anywhere.
+    ///
+    /// # Errors
+    /// As [`try_lock`](RLock::try_lock).
+    #[track_caller]
+    pub fn try_lock_owned(self: &Arc<Self>) -> Result<OwnedRLockGuard<T>> {
+        attempt(&self.raw, Want::ONE, Location::caller()).map(|held| Arc::clone(self).owned_guard(held))
+    }
+
     /// Acquires the lock on this thread, or enters again, for code that is not async: [`lock`](RLock::lock) with [`Acquire::blocking`].
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 pub use self::guards::{MappedRwLockReadGuard, MappedRwLockWriteGuard, RwLockReadGuard, RwLockWriteGuard};
-pub use self::owned::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
+pub use self::owned::{OwnedMappedRwLockReadGuard, OwnedMappedRwLockWriteGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
 pub use self::upgradable::{OwnedRwLockUpgradableGuard, RwLockUpgradableGuard, Upgradable, Upgrade, UpgradedGuard};
 use super::acquire::{Acquire, Exclusive, Sealed, Way, questions, setup};
 use super::domain::Domain;
@@ -106,6 +106,17 @@ impl<T: ?Sized> RwLock<T> {
     ///
     /// # Cancel safety
     /// As [`read`](RwLock::read).
+    ///
+    /// ```
+    /// use heirlock::{Worker, local::RwLock};
+    /// # pollster::block_on(Worker::new("main").run(async {
+    /// let routes = RwLock::new(vec!["/"]);
+    /// routes.write().await?.push("/about");
+    /// let reader = routes.read().await?;
+    /// assert!(routes.write().await.unwrap_err().is_deadlock());
+    /// # drop(reader);
+    /// # Ok::<(), heirlock::Error>(()) })).unwrap();
+    /// ```
     #[inline]
     #[track_caller]
     pub fn write(&self) -> Acquire<'_, RwLock<T>> {
@@ -193,6 +204,15 @@ impl<T: ?Sized> RwLock<T> {
     ///
     /// # Cancel safety
     /// As [`read`](RwLock::read).
+    ///
+    /// ```
+    /// use heirlock::local::RwLock;
+    /// use std::sync::Arc;
+    /// let lock = Arc::new(RwLock::new(1));
+    /// let mut guard = pollster::block_on(lock.upgradable_owned()).unwrap();
+    /// std::thread::spawn(move || *guard.upgrade().blocking().unwrap() += 1).join().unwrap();
+    /// assert_eq!(*lock.try_read().unwrap(), 2);
+    /// ```
     #[track_caller]
     pub fn upgradable_owned(self: &Arc<Self>) -> AcquireOwned<RwLock<T>, Upgradable> {
         AcquireOwned::new(Arc::clone(self), Location::caller())
@@ -229,9 +249,51 @@ impl<T: ?Sized> RwLock<T> {
     ///
     /// # Errors
     /// `WouldBlock` otherwise; `Poisoned` where a writer panicked.
+    ///
+    /// ```
+    /// let lock = heirlock::local::RwLock::new(3);
+    /// let (guard, reader) = (lock.try_upgradable().unwrap(), lock.try_read().unwrap());
+    /// assert_eq!(*guard, *reader);
+    /// assert!(lock.try_upgradable().unwrap_err().is_would_block());
+    /// ```
     #[track_caller]
     pub fn try_upgradable(&self) -> Result<RwLockUpgradableGuard<'_, T>> {
         attempt(&self.word, Want::mode(Mode::Upgradable), Location::caller()).map(|held| Sealed::<Upgradable>::guard(self, held))
+    }
+
+    /// As [`try_read`](RwLock::try_read), with a guard that keeps the lock alive and may go anywhere.
+    ///
+    /// # Errors
+    /// As [`try_read`](RwLock::try_read).
+    ///
+    /// ```
+    /// let lock = std::sync::Arc::new(heirlock::local::RwLock::new(3));
+    /// let guard = lock.try_read_owned().unwrap();
+    /// assert!(lock.try_write_owned().unwrap_err().is_would_block());
+    /// assert_eq!(std::thread::spawn(move || *guard).join().unwrap(), 3);
+    /// ```
+    #[track_caller]
+    pub fn try_read_owned(self: &Arc<Self>) -> Result<OwnedRwLockReadGuard<T>> {
+        attempt(&self.word, Want::mode(Mode::Shared), Location::caller()).map(|held| Sealed::<Read>::owned_guard(Arc::clone(self), held))
+    }
+
+    /// As [`try_write`](RwLock::try_write), with a guard that keeps the lock alive and may go anywhere.
+    ///
+    /// # Errors
+    /// As [`try_write`](RwLock::try_write).
+    #[track_caller]
+    pub fn try_write_owned(self: &Arc<Self>) -> Result<OwnedRwLockWriteGuard<T>> {
+        attempt(&self.word, Want::ONE, Location::caller()).map(|held| Sealed::<Exclusive>::owned_guard(Arc::clone(self), held))
+    }
+
+    /// As [`try_upgradable`](RwLock::try_upgradable), with a guard that keeps the lock alive and may go anywhere.
+    ///
+    /// # Errors
+    /// As [`try_upgradable`](RwLock::try_upgradable).
+    #[track_caller]
+    pub fn try_upgradable_owned(self: &Arc<Self>) -> Result<OwnedRwLockUpgradableGuard<T>> {
+        let held = attempt(&self.word, Want::mode(Mode::Upgradable), Location::caller())?;
+        Ok(Sealed::<Upgradable>::owned_guard(Arc::clone(self), held))
     }
 
     /// Acquires the lock to read on this thread, for code that is not async: [`read`](RwLock::read) with [`Acquire::blocking`].

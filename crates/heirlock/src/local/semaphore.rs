@@ -94,27 +94,29 @@ impl Semaphore {
         self
     }
 
-    /// Records who has permits, so that holders inherit the priority of whoever waits, and snapshots show them. Each acquire and each permit that is
-    /// given back then takes the domain's mutex, waited for or not.
-    ///
-    /// ```
-    /// use heirlock::{Worker, local::Semaphore};
-    /// # use std::{future::Future, pin::pin, task::{Context, Waker}};
-    /// # pollster::block_on(async {
-    /// let connections = Semaphore::new(1).tracked();
-    /// let (low, high) = (Worker::new("low"), Worker::new("high").priority(9));
-    /// let permit = low.run(connections.acquire()).await?;
-    /// let mut wait = pin!(high.run(connections.acquire()));
-    /// # let mut cx = Context::from_waker(Waker::noop());
-    /// assert!(wait.as_mut().poll(&mut cx).is_pending());
-    /// assert_eq!(low.effective_priority(), 9);
-    /// # drop(permit);
-    /// # Ok::<(), heirlock::Error>(()) }).unwrap();
-    /// ```
-    #[must_use]
-    pub fn tracked(mut self) -> Semaphore {
-        self.permits.track();
-        self
+    const_fn! {
+        /// Records who has permits, so that holders inherit the priority of whoever waits, and snapshots show them. Each acquire and each permit that
+        /// is given back then takes the domain's mutex, waited for or not.
+        ///
+        /// ```
+        /// use heirlock::{Worker, local::Semaphore};
+        /// # use std::{future::Future, pin::pin, task::{Context, Waker}};
+        /// # pollster::block_on(async {
+        /// static CONNECTIONS: Semaphore = Semaphore::named("connections", 1).tracked();
+        /// let (low, high) = (Worker::new("low"), Worker::new("high").priority(9));
+        /// let permit = low.run(CONNECTIONS.acquire()).await?;
+        /// let mut wait = pin!(high.run(CONNECTIONS.acquire()));
+        /// # let mut cx = Context::from_waker(Waker::noop());
+        /// assert!(wait.as_mut().poll(&mut cx).is_pending());
+        /// assert_eq!(low.effective_priority(), 9);
+        /// # drop(permit);
+        /// # Ok::<(), heirlock::Error>(()) }).unwrap();
+        /// ```
+        #[must_use]
+        pub const fn tracked(mut self) -> Semaphore {
+            self.permits.track();
+            self
+        }
     }
 
     /// Who is served first; in its domain's order if nothing is said, which is by priority unless changed.
@@ -225,6 +227,32 @@ impl Semaphore {
         attempt(&self.permits, Want::levels(permits), Location::caller()).map(|held| self.guard(held))
     }
 
+    /// As [`try_acquire`](Semaphore::try_acquire), with a permit that keeps the semaphore alive and may go anywhere.
+    ///
+    /// # Errors
+    /// As [`try_acquire`](Semaphore::try_acquire).
+    ///
+    /// ```
+    /// let semaphore = std::sync::Arc::new(heirlock::local::Semaphore::new(3));
+    /// let (one, rest) = (semaphore.try_acquire_owned().unwrap(), semaphore.try_acquire_many_owned(2).unwrap());
+    /// assert!(semaphore.try_acquire_owned().unwrap_err().is_would_block());
+    /// std::thread::spawn(move || drop((one, rest))).join().unwrap();
+    /// assert_eq!(semaphore.free_permits(), 3);
+    /// ```
+    #[track_caller]
+    pub fn try_acquire_owned(self: &Arc<Self>) -> Result<OwnedSemaphorePermit> {
+        self.try_acquire_many_owned(1)
+    }
+
+    /// As [`try_acquire_many`](Semaphore::try_acquire_many), with permits that keep the semaphore alive and may go anywhere.
+    ///
+    /// # Errors
+    /// As [`try_acquire_many`](Semaphore::try_acquire_many).
+    #[track_caller]
+    pub fn try_acquire_many_owned(self: &Arc<Self>, permits: u32) -> Result<OwnedSemaphorePermit> {
+        attempt(&self.permits, Want::levels(permits), Location::caller()).map(|held| Arc::clone(self).owned_guard(held))
+    }
+
     /// Acquires a permit on this thread, for code that is not async: [`acquire`](Semaphore::acquire) with [`Acquire::blocking`].
     ///
     /// # Errors
@@ -251,6 +279,8 @@ impl Semaphore {
     }
 
     /// Ends all waits with `Closed`, and from now on nobody acquires any more. Whoever has permits goes on having them. It stays closed.
+    ///
+    /// A wait that was granted permits and has not been polled since has not got them: they are free again, and it ends with `Closed`, too.
     ///
     /// ```
     /// let semaphore = heirlock::local::Semaphore::named("calls", 1);

@@ -1,6 +1,6 @@
 //! The one waiting future: unpolled, then perhaps queued, then done. The typed futures of the primitives are thin around it.
 
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::core::Fate;
@@ -216,14 +216,14 @@ impl Wait {
         };
         // Cloned before the mutex is taken, and what is left of it is dropped after: a waker is foreign code.
         let mut waker = Some(cx.waker().clone());
-        let entered = raw.domain().event(|core| lock.enter(core, &ask, &mut waker));
-        match entered {
+        match enter_or_again(lock, &ask, &mut waker) {
             Entered::Held(word) => Poll::Ready(self.held(lock, word)),
             Entered::TimedOut => Poll::Ready(Err(timed_out(raw))),
             Entered::Deadlock(cycle) => Poll::Ready(Err(Error::new(Kind::Deadlock, cycle))),
             Entered::NeedsWorker => Poll::Ready(Err(needs_worker(raw))),
             Entered::Overflow => Poll::Ready(Err(overflow(raw.label()))),
             Entered::Refused(error) => Poll::Ready(Err(error)),
+            Entered::Again => unreachable!("it was asked again"),
             Entered::Queued(wait) => {
                 self.state = State::Queued(wait, bound);
                 Poll::Pending
@@ -295,6 +295,8 @@ impl Wait {
             // What can be had without waiting can be had here, too.
             let attempted = attempt_contended(lock, self.options.want, self.site, &Owner::of_call(), self.options.even_poisoned);
             if !attempted.as_ref().is_err_and(|error| error.is_would_block() || error.is_needs_worker()) {
+                // If this one was polled before, it has had its own grant, or is no longer needed.
+                self.cancel(lock);
                 self.state = State::Done;
                 return attempted;
             }
@@ -303,7 +305,7 @@ impl Wait {
                 format!(
                     "{}, and waiting for it here would block a thread of the async runtime: await it instead, or in spawn_blocking \
                      pass the same future to Handle::current().block_on(..)",
-                    lock.raw().taken_label()
+                    lock.why_not()
                 ),
             ));
         }
@@ -388,12 +390,22 @@ pub(super) fn attempt(lock: &impl Word, want: Want, site: Site) -> Result<Held> 
 fn attempt_contended(lock: &impl Word, want: Want, site: Site, owner: &Owner, even_poisoned: bool) -> Result<Held> {
     let raw = lock.raw();
     let ask = Ask::attempt(owner, want, site);
-    match raw.domain().event(|core| lock.enter(core, &ask, &mut None)) {
+    match enter_or_again(lock, &ask, &mut None) {
         Entered::Held(word) => held(lock, word, want, even_poisoned),
         Entered::NeedsWorker => Err(needs_worker(raw)),
         Entered::Overflow => Err(overflow(raw.label())),
         Entered::Refused(error) => Err(error),
-        _ => Err(Error::new(Kind::WouldBlock, raw.taken_label())),
+        _ => Err(Error::new(Kind::WouldBlock, lock.why_not())),
+    }
+}
+
+/// Enters, in as many sections of the mutex as that takes.
+fn enter_or_again(lock: &impl Word, ask: &Ask<'_>, waker: &mut Option<Waker>) -> Entered {
+    loop {
+        let entered = lock.raw().domain().event(|core| lock.enter(core, ask, waker));
+        if !matches!(entered, Entered::Again) {
+            return entered;
+        }
     }
 }
 

@@ -59,6 +59,8 @@ pub(crate) struct Wait {
     expires: u64,
     arrival: u64,
     granted: bool,
+    /// Its worker was served by another since it was last polled.
+    in_doubt: bool,
     /// Counts grants.
     turn: u64,
 }
@@ -117,6 +119,8 @@ pub(crate) struct Did {
     /// The first workers of the suspected cycles that were found.
     pub(crate) suspected: Vec<Id>,
     pub(crate) changed: BTreeSet<Id>,
+    /// Whether an untaken grant came in doubt.
+    pub(crate) doubts: bool,
     pub(crate) refused: Option<Cycle>,
 }
 
@@ -240,7 +244,7 @@ impl Naive {
     pub(crate) fn take(&mut self, wait: Id) -> Reply {
         let Some(Wait { worker, lock, granted: true, .. }) = self.waits.get(&wait).cloned() else { return Reply::Done(false) };
         self.waits.remove(&wait);
-        self.displace(worker, lock);
+        self.take_note(worker, lock);
         Reply::Done(true)
     }
 
@@ -304,7 +308,7 @@ impl Naive {
         self.holds[at].depth = left;
         if left > 0 {
             if noted {
-                self.displace(worker, lock);
+                self.take_note(worker, lock);
             }
             return Reply::Kept(left);
         }
@@ -326,7 +330,7 @@ impl Naive {
             let hold = self.drop_hold(at);
             self.add_hold(to, lock, hold.mode, hold.depth);
             if self.kind(lock) == Kind::RLock {
-                self.displace(to, lock);
+                self.take_note(to, lock);
             }
         }
         Reply::Done(true)
@@ -334,6 +338,30 @@ impl Naive {
 
     pub(crate) fn kind(&self, lock: Id) -> Kind {
         self.locks[&lock].spec.kind
+    }
+
+    pub(crate) fn claim(&mut self, wait: Id) -> Reply {
+        let Wait { worker, lock, mode, upgrades, depth, granted, .. } = self.waits[&wait];
+        if granted {
+            return Reply::Done(false);
+        }
+        self.waits.get_mut(&wait).unwrap().in_doubt = false;
+        if upgrades {
+            return Reply::Done(false);
+        }
+        let was = self.waits.clone();
+        let same = |other: &Wait| other.granted && (other.worker, other.lock, other.mode, other.upgrades) == (worker, lock, mode, false);
+        let fits = was.values().any(|other| same(other) && (self.kind(lock) != Kind::Semaphore || other.depth == depth));
+        let enters = fits || self.enters(worker, lock, mode).is_some_and(|at| self.holds[at].depth.checked_add(depth).is_some());
+        if enters {
+            self.end(wait);
+        }
+        self.reenter(worker, lock, mode, depth);
+        Reply::Done(enters)
+    }
+
+    pub(crate) fn in_doubt(&self, wait: Id) -> bool {
+        self.waits[&wait].in_doubt
     }
 
     pub(crate) fn waits(&self) -> BTreeMap<Id, (Id, Id, bool, Option<Urgency>)> {

@@ -40,7 +40,8 @@ impl Naive {
         let arrival = ask.arrival.unwrap_or(self.arrivals);
         self.arrivals = self.arrivals.max(arrival + 1);
         let (depth, expires) = (if upgrades { 1 } else { ask.depth }, ask.expires.unwrap_or(NEVER));
-        let new = Wait { worker, lock, mode, upgrades, depth, priority, deadline, expires, arrival, granted: false, turn: 0 };
+        let new =
+            Wait { worker, lock, mode, upgrades, depth, priority, deadline, expires, arrival, granted: false, in_doubt: false, turn: 0 };
         self.waits.insert(wait, new);
     }
 
@@ -61,7 +62,7 @@ impl Naive {
         }
         self.did.granted.retain(|granted| *granted != wait);
         self.waits.remove(&wait);
-        self.displace(worker, lock);
+        self.take_note(worker, lock);
         Reply::Held(self.depth(worker, lock))
     }
 
@@ -77,34 +78,36 @@ impl Naive {
         Reply::Held(self.depth(worker, lock))
     }
 
-    fn reenter(&mut self, worker: Id, lock: Id, mode: Mode, depth: u32) -> Option<Reply> {
+    pub(crate) fn reenter(&mut self, worker: Id, lock: Id, mode: Mode, depth: u32) -> Option<Reply> {
         let is_semaphore = self.kind(lock) == Kind::Semaphore;
         if is_semaphore && depth == 0 {
             return Some(Reply::Held(self.depth(worker, lock)));
         }
-        while let Some(grant) = self.untaken(worker, lock) {
+        let mut grants = self.untaken_of(worker, lock);
+        let fits = |wait: &Wait| wait.mode == mode && !wait.upgrades && (!is_semaphore || wait.depth == depth);
+        if let Some(grant) = grants.iter().copied().filter(|grant| fits(&self.waits[grant])).max_by_key(|grant| self.waits[grant].turn) {
             self.did.displaced.insert(grant, self.waits[&grant].arrival);
-            if self.waits[&grant].mode == mode && !self.waits[&grant].upgrades && (!is_semaphore || self.waits[&grant].depth == depth) {
-                let granted = self.waits.remove(&grant).unwrap();
-                if let Some(at) = self.find(worker, lock) {
-                    self.holds[at].depth = self.holds[at].depth - granted.depth + depth;
-                }
-                self.displace(worker, lock);
-                return Some(Reply::Held(self.depth(worker, lock)));
+            let granted = self.waits.remove(&grant).unwrap();
+            if let Some(at) = self.find(worker, lock) {
+                self.holds[at].depth = self.holds[at].depth - granted.depth + depth;
             }
-            self.give_back(grant);
-            self.promote();
+            self.take_note(worker, lock);
+            return Some(Reply::Held(self.depth(worker, lock)));
+        }
+        if self.workers[&worker].sequential && self.kind(lock) == Kind::RwLock {
+            grants.sort_by_key(|grant| std::cmp::Reverse(self.waits[grant].turn));
+            for grant in grants {
+                self.did.displaced.insert(grant, self.waits[&grant].arrival);
+                self.give_back(grant);
+            }
+            self.compute();
+        } else {
+            self.doubt(grants);
         }
         if is_semaphore && self.has_holders(lock) && self.permits_to_be(worker, lock) + u64::from(depth) > u64::from(u32::MAX) {
             return Some(Reply::Overflow);
         }
-        let at = self.find(worker, lock)?;
-        let enters = match self.locks[&lock].spec.kind {
-            Kind::RLock => true,
-            Kind::RwLock => mode == Mode::Shared && self.holds[at].mode != Mode::Exclusive,
-            _ => false,
-        };
-        enters.then(|| {
+        self.enters(worker, lock, mode).map(|at| {
             let Some(depth) = self.holds[at].depth.checked_add(depth) else { return Reply::Overflow };
             self.holds[at].depth = depth;
             if self.upgrade_of(worker, lock).is_some() {
@@ -112,6 +115,17 @@ impl Naive {
             }
             Reply::Held(depth)
         })
+    }
+
+    /// The worker's hold that it may enter again.
+    pub(crate) fn enters(&self, worker: Id, lock: Id, mode: Mode) -> Option<usize> {
+        let at = self.find(worker, lock)?;
+        let enters = match self.locks[&lock].spec.kind {
+            Kind::RLock => true,
+            Kind::RwLock => mode == Mode::Shared && self.holds[at].mode != Mode::Exclusive,
+            _ => false,
+        };
+        enters.then_some(at)
     }
 }
 

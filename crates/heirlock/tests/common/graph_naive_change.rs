@@ -87,6 +87,7 @@ impl Naive {
         granted.turn = self.turns;
         let Wait { worker, mode, depth, .. } = granted.clone();
         self.did.granted.push(wait);
+        self.did.doubts |= self.waits[&wait].in_doubt;
         self.recount(lock);
         if upgrades {
             return self.harden(worker, lock);
@@ -142,15 +143,45 @@ impl Naive {
         }
     }
 
-    pub(crate) fn displace(&mut self, worker: Id, lock: Id) {
-        let others: Vec<Id> = self.waits.iter().filter(|(_, wait)| wait.worker == worker && wait.lock == lock).map(|(id, _)| *id).collect();
-        for other in others {
-            self.did.displaced.insert(other, self.waits[&other].arrival);
-            if self.waits[&other].granted {
-                self.give_back(other);
-            } else {
-                self.end(other);
+    /// The worker has something of the lock that it knows of. Its other futures stay where they are, in doubt, unless they would have no place in the
+    /// queue if they were polled now.
+    pub(crate) fn take_note(&mut self, worker: Id, lock: Id) {
+        self.doubt(self.untaken_of(worker, lock));
+        let kind = self.kind(lock);
+        let mut stays = false;
+        for other in self.pending(worker) {
+            let Wait { lock: of, mode, arrival, .. } = self.waits[&other];
+            if of != lock {
+                continue;
             }
+            let asks_again = match kind {
+                Kind::RLock => true,
+                Kind::Semaphore | Kind::Condition | Kind::Event | Kind::Barrier => false,
+                _ => self.workers[&worker].sequential || self.enters(worker, lock, mode).is_some(),
+            };
+            if asks_again {
+                self.did.displaced.insert(other, arrival);
+                self.end(other);
+            } else {
+                self.waits.get_mut(&other).unwrap().in_doubt = true;
+                stays = true;
+            }
+        }
+        if stays && self.has_holders(lock) {
+            self.closers.push(worker);
+        }
+    }
+
+    /// What the worker was granted of the lock and has not taken.
+    pub(crate) fn untaken_of(&self, worker: Id, lock: Id) -> Vec<Id> {
+        self.waits.iter().filter(|(_, wait)| wait.granted && (wait.worker, wait.lock) == (worker, lock)).map(|(id, _)| *id).collect()
+    }
+
+    pub(crate) fn doubt(&mut self, grants: Vec<Id>) {
+        for grant in grants {
+            let wait = self.waits.get_mut(&grant).unwrap();
+            self.did.doubts |= !wait.in_doubt;
+            wait.in_doubt = true;
         }
     }
 

@@ -45,14 +45,14 @@ impl Naive {
             self.did.displaced.insert(grant, self.waits[&grant].arrival);
             if self.waits[&grant].upgrades {
                 self.waits.remove(&grant);
-                self.displace(worker, lock);
+                self.take_note(worker, lock);
                 return Err(Reply::Held(self.depth(worker, lock)));
             }
             self.give_back(grant);
             self.promote();
         }
         if noted {
-            self.displace(worker, lock);
+            self.take_note(worker, lock);
         }
         match self.find(worker, lock).map(|at| (at, self.holds[at].mode)) {
             Some((at, Mode::Upgradable)) => Ok(at),
@@ -71,7 +71,7 @@ impl Naive {
         self.end_upgrade(worker, lock);
         self.soften(at, to);
         if noted {
-            self.displace(worker, lock);
+            self.take_note(worker, lock);
         }
         Reply::Done(true)
     }
@@ -111,7 +111,7 @@ impl Naive {
             self.soften(at, Mode::Shared);
         }
         if noted {
-            self.displace(worker, lock);
+            self.take_note(worker, lock);
         }
         Reply::Kept(depth - 1)
     }

@@ -110,7 +110,8 @@ impl Pair {
             50..57 => self.end_wait(false),
             57..75 => self.release(),
             75..82 => self.take(),
-            82..84 => self.take_over(),
+            82..83 => self.take_over(),
+            83..84 => self.claim(),
             84..85 => self.dismiss(lock),
             85..91 => self.set_base(worker),
             91..93 => self.transfer(worker),
@@ -138,7 +139,7 @@ impl Pair {
             }
         }
         if !self.naive.waits().is_empty() && self.random.chance(self.flavour.takes) {
-            self.take();
+            if self.random.chance(20) { self.claim() } else { self.take() }
         }
     }
 
@@ -266,6 +267,13 @@ impl Pair {
         let Some(wait) = self.some_wait(Some(true)) else { return };
         let key = self.keys[&wait];
         self.event(&format!("take {wait}"), |graph, effects, _| (Reply::Done(graph.take(key, effects)), None), |naive| naive.take(wait));
+    }
+
+    /// A future that waits is polled.
+    fn claim(&mut self) {
+        let Some(wait) = self.some_wait(Some(false)) else { return };
+        let key = self.keys[&wait];
+        self.event(&format!("claim {wait}"), |graph, effects, _| (Reply::Done(graph.claim(key, effects)), None), |naive| naive.claim(wait));
     }
 
     fn take_over(&mut self) {

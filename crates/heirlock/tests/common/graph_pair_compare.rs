@@ -29,6 +29,7 @@ impl Pair {
             dismissed: effects.dismissed.iter().map(name).collect(),
             suspected: effects.suspected.iter().map(|cycle| cycle[0].worker.get()).collect(),
             changed: effects.changed.iter().map(|worker| worker.get()).collect(),
+            doubts: effects.doubts,
             refused: refused.as_ref().map(|cycle| self.numbers(cycle)),
         };
         let held = matches!(reply, Reply::Held(_));
@@ -47,6 +48,8 @@ impl Pair {
             ("ended", did.ended.len()),
             ("expired", did.expired.len()),
             ("displaced", did.displaced.len()),
+            ("in doubt", usize::from(did.doubts)),
+            ("claimed", usize::from(what.starts_with("claim") && reply == Reply::Done(true))),
             ("removed", did.removed.len()),
             ("dismissed", did.dismissed.len()),
             ("notified", usize::from(what.starts_with("notify") && reply == Reply::Done(true))),
@@ -104,6 +107,7 @@ impl Pair {
         for (wait, (worker, lock, granted, urgency)) in &waits {
             let view = self.graph.wait(self.keys[wait]).unwrap_or_else(|| panic!("{wait} is unknown"));
             assert_eq!((view.worker.get(), view.lock.get(), view.state == graph::State::Granted), (*worker, *lock, *granted));
+            assert_eq!(view.in_doubt, self.naive.in_doubt(*wait), "doubt of {wait}");
             assert!(urgency.is_none_or(|urgency| urgency == view.urgency), "urgency of {wait}");
         }
         let counts = self.graph.counts();

@@ -23,6 +23,13 @@ pub(crate) fn domain() -> (Domain, ManualClock) {
     (Domain::builder().clock(clock.clone()).build(), clock)
 }
 
+/// Time passes until who was granted something and is in doubt need not be waited for any more.
+pub(crate) fn end_doubt(domain: &Domain, clock: &ManualClock) {
+    domain.expire();
+    clock.advance(domain.stall_time() / 50);
+    domain.expire();
+}
+
 /// A clock by which no timer comes, so that what is over is found by whoever looks. How often such clocks are read is counted for each thread apart:
 /// the workers of another test look into every domain of the process.
 #[derive(Clone, Default)]

@@ -20,6 +20,7 @@ mod grants;
 mod permits;
 mod permits_ends;
 mod random;
+mod siblings;
 mod upgrade;
 mod upgrade_cycles;
 mod vectors;

@@ -35,14 +35,18 @@ fn a_worker_takes_what_it_was_granted_if_it_asks_for_as_many() {
         let other = world.queue(two, lock, 1);
         assert_eq!(world.add(lock, 2), [abandoned]);
         assert_eq!(world.want(one, lock, 2), Acquired::Held(if tracked { 2 } else { 0 }));
-        assert_eq!(world.effects.displaced, [Displaced { wait: abandoned, arrival: 0 }, Displaced { wait: second, arrival: 1 }]);
-        assert_eq!((world.graph.queue(lock), world.graph.free(lock)), (vec![other], Some(0)));
-        // Of another number, it is given back first: there are two, the other has one, it wants three.
-        let wait = world.queue(one, lock, 2);
-        assert_eq!(world.add(lock, 2), [wait]);
+        assert_eq!(world.effects.displaced, [Displaced { wait: abandoned, arrival: 0 }]);
+        assert_eq!((world.graph.queue(lock), world.graph.free(lock)), (vec![second, other], Some(0)));
+        // Of another number, it waits; and if it is not taken, it is given back before long.
+        assert_eq!(world.add(lock, 2), [second]);
+        world.effects.clear();
         let three = world.queue(one, lock, 3);
-        assert_eq!((world.effects.displaced.len(), world.effects.granted.as_slice()), (1, &[other][..]));
-        assert_eq!((world.graph.queue(lock), world.graph.free(lock)), (vec![three], Some(1)));
+        assert!(world.effects.displaced.is_empty() && world.graph.wait(second).unwrap().in_doubt);
+        assert_eq!((world.graph.queue(lock), world.graph.free(lock)), (vec![three, other], Some(0)));
+        assert_eq!(world.add(lock, 1), []);
+        world.effects.clear();
+        assert_eq!(world.graph.take_over(second, &mut world.effects), Some(1));
+        assert_eq!(world.effects.granted, [three]);
     }
 }
 

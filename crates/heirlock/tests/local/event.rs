@@ -1,15 +1,18 @@
 //! Events: the cases that are theirs alone, by number, and what no case says. What they have in common with barriers and promises is in
 //! `awaited.rs`; `cases.rs` has the table.
 
+use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Poll;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use crate::common::local::{Still, assert_idle, domain, ms, worker};
 use crate::common::polls::{Hand, everywhere, once, pause};
 use crate::common::random::{Random, seed};
 use heirlock::Worker;
-use heirlock::local::{DeadlockPolicy, Domain, Event, Mutex};
+use heirlock::clock::{Clock, Moment};
+use heirlock::local::{Barrier, DeadlockPolicy, Domain, Event, Mutex};
 
 #[test]
 fn case_p10_expiry_against_set() {
@@ -223,4 +226,88 @@ fn whoever_clears_and_looks_misses_nothing() {
         }
     });
     assert_idle(&domain);
+}
+
+/// Asks, when it is woken, whether the gate has opened yet.
+struct Looks {
+    domain: Domain,
+    closed: AtomicUsize,
+}
+
+impl Wake for Looks {
+    fn wake(self: Arc<Self>) {
+        let closed = self.domain.snapshot().locks.iter().any(|lock| lock.name == "gate" && !lock.queue.is_empty());
+        self.closed.fetch_add(usize::from(closed), Ordering::SeqCst);
+    }
+}
+
+/// A clock that stands, and knows how often the timer has asked how long it may sleep.
+#[derive(Clone, Default)]
+struct Asked {
+    still: Still,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Clock for Asked {
+    fn now(&self) -> Moment {
+        self.still.now()
+    }
+
+    fn sleep_for(&self, until: Moment) -> Option<Duration> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.still.sleep_for(until)
+    }
+}
+
+/// What opens a gate first ends all waits of the domain that are late. Those may be many: others are served in between, and nothing is told wrongly.
+#[track_caller]
+fn opens_after_the_late<R>(gate: fn(&Domain) -> R, opens: fn(&R), waits: for<'r> fn(&'r R) -> Hand<'r, bool>) {
+    const MANY: usize = 1000;
+    let clock = Asked::default();
+    let domain = Domain::builder().clock(clock.clone()).build();
+    let (gate, other) = (gate(&domain), Event::named("other").in_domain(&domain));
+    // For this one the timer comes, and then sleeps, unless another domain wakes it: it stays the first to be late.
+    let mut first = Hand::new(other.wait().timeout(ms(99))).waiting();
+    while clock.asked.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    let looks = Arc::new(Looks { domain: domain.clone(), closed: AtomicUsize::new(0) });
+    let waker = Waker::from(Arc::clone(&looks));
+    let worker = worker("many", 0);
+    let mut late: Vec<_> = (0..MANY).map(|_| Box::pin(worker.run(other.wait().timeout(ms(100))))).collect();
+    for wait in &mut late {
+        assert!(wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    let mut patient = waits(&gate).waiting();
+    clock.still.set(ms(100));
+    opens(&gate);
+    // All but a last part have been told, and were woken, before.
+    let before = looks.closed.load(Ordering::SeqCst);
+    assert!(before > MANY * 9 / 10, "{before} of {MANY}");
+    assert!(patient.ready());
+    for wait in &mut late {
+        let Poll::Ready(ended) = wait.as_mut().poll(&mut Context::from_waker(&waker)) else { panic!("its time is over") };
+        assert!(ended.unwrap_err().is_timeout());
+    }
+    assert!(first.ready().unwrap_err().is_timeout());
+    drop((first, late, patient));
+    assert_idle(&domain);
+}
+
+#[test]
+fn a_set_ends_many_late_waits_in_parts() {
+    opens_after_the_late(
+        |domain| Event::named("gate").in_domain(domain),
+        |gate| assert_eq!(gate.set(), 1),
+        |gate| Hand::new(async { gate.wait().await.is_ok() }),
+    );
+}
+
+#[test]
+fn the_last_arrival_ends_many_late_waits_in_parts() {
+    opens_after_the_late(
+        |domain| Barrier::named("gate", 2).in_domain(domain),
+        |gate| assert!(Hand::new(gate.wait()).ready().is_ok()),
+        |gate| Hand::new(async { gate.wait().await.is_ok() }),
+    );
 }

@@ -19,6 +19,7 @@ mod common {
 
 mod all;
 mod all_waits;
+mod arms;
 mod awaited;
 mod bad_input;
 mod barrier;

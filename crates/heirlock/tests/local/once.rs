@@ -10,10 +10,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::local::{assert_idle, cell, ms, worker};
+use crate::common::local::{assert_idle, cell, domain, ms, worker};
 use crate::common::polls::{Hand, assert_says, everywhere, in_tasks, pause};
 use heirlock::Worker;
-use heirlock::local::{Mutex, OnceCell};
+use heirlock::local::{Domain, Mutex, OnceCell};
 
 /// An attempt of this worker that goes on for ever.
 fn making<'a>(worker: &'a Worker, cell: &'a OnceCell<u32>) -> Hand<'a, heirlock::Result<&'a u32>> {
@@ -335,4 +335,35 @@ fn dropped_while_panicking() {
     assert_eq!(waits.as_mut().unwrap().ready().unwrap(), &2);
     drop(waits);
     assert_idle(&domain);
+}
+
+/// A cell that has its value is over: so it stays where it moves, and it begins anew when the value is taken.
+#[test]
+fn a_cell_that_is_set_and_taken_from() {
+    let (domain, _) = domain();
+    let tracks = Domain::builder().warn_after(ms(3_600_000)).build();
+    let (worker, other) = (worker("makes", 1), worker("waits", 9));
+    for in_domain in [&domain, &tracks] {
+        let set = OnceCell::named("cell").in_domain(in_domain);
+        set.set(1).unwrap();
+        for cell in [set, OnceCell::new_with(Some(1)).in_domain(in_domain), OnceCell::from(1).in_domain(&domain).in_domain(in_domain)] {
+            let mut cell = cell.in_domain(&domain).in_domain(in_domain);
+            assert_eq!((cell.set(2), cell.get()), (Err(2), Some(&1)));
+            assert_eq!(*Hand::by(&worker, cell.get_or_init(async || 3)).ready().unwrap(), 1);
+            assert_eq!((cell.take(), cell.take()), (Some(1), None));
+            let mut makes = Hand::by(&worker, cell.get_or_init(pause_and_make)).waiting();
+            let mut waits = Hand::by(&other, cell.get_or_init(async || 5)).waiting();
+            assert_eq!(worker.effective_priority(), 9);
+            assert_eq!((*makes.ready().unwrap(), *waits.ready().unwrap()), (4, 4));
+            drop((makes, waits));
+            assert_eq!(worker.effective_priority(), 1);
+            drop(cell);
+            assert_idle(in_domain);
+        }
+    }
+}
+
+async fn pause_and_make() -> u32 {
+    pause().await;
+    4
 }

@@ -289,3 +289,19 @@ fn case_f05_cancel_storm() {
         assert_eq!(worker.effective_priority(), worker.base_priority());
     }
 }
+
+/// A promise that is settled stays so where it moves.
+#[test]
+fn a_settled_promise_that_moves() {
+    let (domain, _) = domain();
+    let tracks = Domain::builder().warn_after(ms(3_600_000)).build();
+    for ends in [|promise: &Promise<u32>| promise.set(1).is_ok(), |promise: &Promise<u32>| promise.cancel()] {
+        let settled = promise(&domain);
+        assert!(ends(&settled));
+        let settled = settled.in_domain(&tracks).in_domain(&domain).in_domain(&tracks);
+        assert_eq!(Hand::by(&worker("w", 1), settled.wait()).ready().ok(), settled.get());
+        assert!(settled.producer(&worker("late", 1)).is_err() && settled.set(2).is_err());
+        drop(settled);
+        assert_idle(&tracks);
+    }
+}

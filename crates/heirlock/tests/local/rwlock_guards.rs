@@ -2,10 +2,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::common::local::{assert_idle, ms, shared, worker};
+use crate::common::local::{assert_idle, domain, ms, shared, worker};
 use crate::common::polls::{Hand, assert_says, everywhere, pause};
-use heirlock::local::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use heirlock::local::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 #[test]
 fn case_f11_guard_across_threads() {
@@ -214,4 +215,79 @@ fn owned_guards_outlive_their_lock() {
     assert_eq!(format!("{first:?} {second:?}"), "[1, 2] [1, 2]");
     std::thread::spawn(move || drop(first)).join().unwrap();
     assert_eq!(*second, [1, 2]);
+}
+
+#[test]
+fn parts_of_a_value_that_outlive_their_lock() {
+    let (domain, _) = domain();
+    let lock = Arc::new(RwLock::new((1, String::from("one"))).in_domain(&domain));
+    let name = OwnedRwLockReadGuard::map(lock.try_read_owned().unwrap(), |pair| pair.1.as_str());
+    let number = OwnedRwLockReadGuard::filter_map(lock.try_read_owned().unwrap(), |pair| Some(&pair.0)).unwrap();
+    assert_eq!((&*name, *number, format!("{name:?}").as_str()), ("one", 1, "\"one\""));
+    assert!(lock.try_write_owned().unwrap_err().is_would_block());
+    drop(number);
+    let letters = OwnedRwLockReadGuard::map(name, str::as_bytes);
+    let letters = OwnedRwLockReadGuard::filter_map(letters, |letters| letters.get(3)).unwrap_err();
+    // A part is as much a hold as the whole, whoever has it.
+    let heir = worker("heir", 0);
+    letters.transfer_to(&heir);
+    assert!(Hand::by(&heir, lock.write()).ready().unwrap_err().is_deadlock());
+    drop(letters);
+    let mut text = OwnedRwLockWriteGuard::map(lock.try_write_owned().unwrap(), |pair| pair.1.as_mut_str());
+    text.make_ascii_uppercase();
+    assert_eq!((&*text, lock.is_locked()), ("ONE", true));
+    drop(text);
+    let whole = OwnedRwLockWriteGuard::filter_map(lock.try_write_owned().unwrap(), |_| None::<&mut u8>).unwrap_err();
+    let mut number = OwnedRwLockWriteGuard::filter_map(whole, |pair| Some(&mut pair.0)).unwrap();
+    *number += 1;
+    drop(lock);
+    // The last one drops the value.
+    let number = std::thread::spawn(move || *number).join().unwrap();
+    assert_eq!(number, 2);
+    assert_idle(&domain);
+}
+
+/// A value of no known size, of which a part is given, and a lock that ends with its last guard: everything is dropped once.
+#[test]
+fn an_owned_part_of_what_has_no_size() {
+    struct Told(Arc<AtomicUsize>);
+    impl Drop for Told {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let drops = Arc::new(AtomicUsize::new(0));
+    let list: Arc<RwLock<[Told]>> = Arc::new(RwLock::new([0; 3].map(|_| Told(Arc::clone(&drops)))));
+    let mut first = OwnedRwLockWriteGuard::map(list.try_write_owned().unwrap(), |list| &mut list[0]);
+    *first = Told(Arc::clone(&drops));
+    assert_eq!(drops.load(Ordering::Relaxed), 1);
+    drop(first);
+    let guard = OwnedRwLockWriteGuard::downgrade(list.try_write_owned().unwrap());
+    let third = OwnedRwLockReadGuard::map(guard, |list| &list[2]);
+    drop(list);
+    assert_eq!((drops.load(Ordering::Relaxed), Arc::strong_count(&third.0)), (1, 4));
+    drop(third);
+    assert_eq!(drops.load(Ordering::Relaxed), 4);
+}
+
+#[test]
+fn owned_guards_hold_in_other_ways() {
+    let (domain, _, lock) = shared();
+    let lock = Arc::new(lock);
+    let (low, high) = (worker("low", 1), worker("high", 8));
+    let mut guard = low.scope(|| lock.try_write_owned()).unwrap();
+    *guard = 3;
+    let mut reads = Hand::by(&high, lock.read_owned()).waiting();
+    let guard = OwnedRwLockWriteGuard::downgrade(guard);
+    assert_eq!((*guard, *reads.ready().unwrap(), reads.wakes()), (3, 3, 1));
+    drop((guard, reads));
+    let mut writes = low.scope(|| lock.try_write_owned()).map(OwnedRwLockWriteGuard::downgrade_to_upgradable).unwrap();
+    let reader = high.scope(|| lock.try_read_owned()).unwrap();
+    assert!(high.scope(|| lock.try_upgradable_owned()).unwrap_err().is_would_block());
+    assert!(writes.try_upgrade().is_err());
+    drop(reader);
+    *writes.try_upgrade().unwrap() += 1;
+    drop(writes);
+    assert_eq!(*lock.try_upgradable_owned().unwrap(), 4);
+    assert_idle(&domain);
 }

@@ -345,3 +345,41 @@ fn several_locks_in_every_order() {
     assert_eq!((*all.0.try_lock().unwrap(), *all.1.try_read().unwrap(), all.2.free_permits()), (4 * EACH, 4 * EACH, 2));
     assert_idle(&domain);
 }
+
+#[test]
+fn a_static_one() {
+    static POOL: Semaphore = Semaphore::named("static pool", 2).tracked();
+    let (low, high) = (worker("low", 1), worker("high", 9));
+    let permits = low.scope(|| POOL.try_acquire_many(2)).unwrap();
+    let mut waits = Hand::by(&high, POOL.acquire()).waiting();
+    assert_eq!((low.effective_priority(), POOL.free_permits()), (9, 0));
+    drop(permits);
+    assert_eq!((low.effective_priority(), waits.ready().unwrap().permits()), (1, 1));
+}
+
+/// One that was used before it is tracked: what was leaked of it holds nothing, and what was added, forgotten or closed stays so.
+#[test]
+fn tracked_after_use() {
+    let (domain, _) = domain();
+    let pool = Semaphore::unbounded_named("pool", 2).in_domain(&domain);
+    pool.release(3).unwrap();
+    pool.try_acquire().unwrap().forget();
+    std::mem::forget(pool.try_acquire_many(4).unwrap());
+    let (low, high) = (worker("low", 1), worker("high", 9));
+    std::mem::forget(Hand::by(&worker("leaked", 5), pool.acquire()).waiting());
+    let pool = pool.tracked();
+    assert_eq!(pool.free_permits(), 4);
+    let permits = low.scope(|| pool.try_acquire_many(4)).unwrap();
+    let mut waits = Hand::by(&high, pool.acquire()).waiting();
+    assert_eq!(low.effective_priority(), 9);
+    let snapshot = domain.snapshot();
+    assert_eq!((snapshot.locks.len(), snapshot.locks[0].queue.len()), (1, 1), "{snapshot}");
+    drop(permits);
+    drop(waits.ready().unwrap());
+    drop(waits);
+    assert_idle(&domain);
+    pool.close();
+    let pool = pool.tracked();
+    assert!(pool.is_closed() && pool.try_acquire().unwrap_err().is_closed());
+    assert_eq!(pool.free_permits(), 4);
+}

@@ -3,7 +3,7 @@
 use std::panic::Location;
 use std::time::{Duration, Instant};
 
-use crate::common::local::{domain, ms, worker};
+use crate::common::local::{domain, ms, shared, worker};
 use crate::common::polls::{Hand, everywhere, once, pause};
 use crate::common::written::Lock as Written;
 use heirlock::Worker;
@@ -350,5 +350,30 @@ fn a_condition_has_an_unknown_releaser() {
         "{snapshot}"
     );
     drop(waits);
+    assert!(domain.snapshot().locks.is_empty());
+}
+
+/// Who would be upgradable can hold beside the readers: it waits for who is upgradable, and is shown to wait for that one only.
+#[test]
+fn who_would_be_upgradable_is_not_shown_to_wait_for_readers() {
+    let (domain, _, table) = shared();
+    let [reader, first, second, writer] = ["reader", "first", "second", "writer"].map(|name| worker(name, 0));
+    let read = reader.scope(|| table.try_read()).unwrap();
+    let guard = first.scope(|| table.try_upgradable()).unwrap();
+    let mut waits = Hand::by(&second, table.upgradable()).waiting();
+    assert_eq!(edges(&domain.snapshot()), [("second", "first", Some("table"))]);
+    drop(guard);
+    let guard = waits.ready().unwrap();
+    // A writer waits for all of them; and who waits behind the writer, where nobody is upgradable, waits for the readers as the writer does.
+    let queued = Hand::by(&writer, table.write()).waiting();
+    let count = |from: &str| domain.snapshot().edges.iter().filter(|edge| edge.from.name == from).count();
+    assert_eq!(count("writer"), 2);
+    drop(guard);
+    drop(waits);
+    let waits = Hand::by(&second, table.upgradable()).waiting();
+    let mut seen = domain.snapshot();
+    seen.edges.sort_by(|one, other| one.from.name.cmp(&other.from.name));
+    assert_eq!(edges(&seen), [("second", "reader", Some("table")), ("writer", "reader", Some("table"))]);
+    drop((waits, queued, read));
     assert!(domain.snapshot().locks.is_empty());
 }

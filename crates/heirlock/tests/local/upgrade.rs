@@ -1,11 +1,15 @@
 //! Holders of a read-write lock that change how they hold it: upgradable readers, upgrades, downgrades.
 
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 
 use crate::common::local::{assert_idle, domain, ms, worker};
-use crate::common::polls::{Hand, assert_says, everywhere};
-use heirlock::local::{Domain, OwnedRwLockUpgradableGuard, RwLock, RwLockUpgradableGuard, RwLockWriteGuard};
+use crate::common::polls::{Hand, assert_says, everywhere, in_tasks};
+use heirlock::Worker;
+use heirlock::local::{Domain, OwnedRwLockReadGuard, OwnedRwLockUpgradableGuard, RwLock, RwLockUpgradableGuard, RwLockWriteGuard};
 
 fn lock() -> (Domain, RwLock<u32>) {
     let (domain, _) = domain();
@@ -265,4 +269,145 @@ fn case_f15_forgotten() {
     drop(lock);
     // The forgotten future could still be told that it was displaced.
     assert_eq!(domain.records().iter().sum::<usize>(), 1);
+}
+
+#[test]
+fn case_f11_transfer_of_an_upgradable_one() {
+    everywhere(|| async {
+        let (domain, lock) = lock();
+        let lock = Arc::new(lock);
+        let [first, heir, high] = [("first", 1), ("heir", 2), ("high", 8)].map(|(name, base)| worker(name, base));
+        let priorities = || [&first, &heir].map(Worker::effective_priority);
+        let guards: [Box<dyn Lent>; 2] = [
+            Box::new(Hand::by(&first, lock.upgradable_owned()).ready().unwrap()),
+            Box::new(Hand::by(&high, lock.read_owned()).ready().unwrap()),
+        ];
+        let [guard, other] = guards;
+        let mut waits = Hand::by(&high, lock.upgradable()).waiting();
+        assert_eq!(priorities(), [8, 2]);
+        guard.lend(&heir);
+        assert_eq!((priorities(), waits.wakes()), ([1, 8], 0));
+        // From now on it is the other's own, and nobody's else.
+        assert!(Hand::by(&heir, lock.upgradable()).ready().unwrap_err().is_deadlock());
+        assert!(Hand::by(&first, lock.upgradable()).poll().is_pending());
+        // To the same once more, and back, from another thread.
+        guard.lend(&heir);
+        std::thread::scope(|threads| drop(threads.spawn(|| guard.lend(&first))));
+        assert_eq!(priorities(), [8, 2]);
+        drop(guard);
+        drop(other);
+        drop(waits.ready().unwrap());
+        drop(waits);
+        assert!(!lock.is_locked());
+        assert_idle(&domain);
+    });
+}
+
+/// What can be transferred, whatever it is.
+trait Lent: Send + Sync {
+    fn lend(&self, to: &Worker);
+}
+
+impl Lent for OwnedRwLockUpgradableGuard<u32> {
+    fn lend(&self, to: &Worker) {
+        self.transfer_to(to);
+    }
+}
+
+impl Lent for OwnedRwLockReadGuard<u32> {
+    fn lend(&self, to: &Worker) {
+        self.transfer_to(to);
+    }
+}
+
+/// Only the upgradable level goes: what its worker reads beside it is its own, and so is what the heir reads.
+#[test]
+fn case_f11_transfer_beside_reads() {
+    let (domain, lock) = lock();
+    let [first, heir, high] = [("first", 1), ("heir", 2), ("high", 8)].map(|(name, base)| worker(name, base));
+    let reads = [&first, &first, &heir].map(|worker| worker.scope(|| lock.try_read()).unwrap());
+    let mut guard = first.scope(|| lock.try_upgradable()).unwrap();
+    // Nine places are too few for these.
+    let more: Vec<_> = (0..8).map(|_| first.scope(|| lock.try_read()).unwrap()).collect();
+    guard.transfer_to(&heir);
+    let mut waits = Hand::by(&high, lock.write()).waiting();
+    assert_eq!([&first, &heir].map(Worker::effective_priority), [8, 8]);
+    let [one, two, its] = reads;
+    drop((one, two, more));
+    assert_eq!([&first, &heir].map(Worker::effective_priority), [1, 8]);
+    // Its own read is in the heir's way now.
+    assert!(Hand::by(&heir, guard.upgrade()).ready().unwrap_err().is_deadlock());
+    drop(its);
+    *Hand::by(&heir, guard.upgrade()).ready().unwrap() = 5;
+    let guard = RwLockUpgradableGuard::downgrade(guard);
+    assert_eq!((*guard, waits.wakes(), heir.effective_priority()), (5, 0, 8));
+    drop(guard);
+    assert_eq!(*waits.ready().unwrap(), 5);
+    drop(waits);
+    assert_idle(&domain);
+}
+
+/// Who waits for what becomes its own waits for itself; what was forgotten of an upgrade ends.
+#[test]
+fn case_f11_transfer_to_who_waits() {
+    let (domain, lock) = lock();
+    let [first, heir] = [("first", 1), ("heir", 2)].map(|(name, base)| worker(name, base));
+    let mut guard = first.scope(|| lock.try_upgradable()).unwrap();
+    std::mem::forget(Hand::by(&first, guard.upgrade()).ready().unwrap());
+    let mut reads = Hand::new(lock.read()).waiting();
+    let mut waits = Hand::by(&heir, lock.upgradable()).waiting();
+    guard.transfer_to(&heir);
+    assert!(waits.ready().unwrap_err().is_deadlock());
+    assert_eq!((*reads.ready().unwrap(), *guard), (1, 1));
+    drop((reads, waits));
+    *guard.try_upgrade().unwrap() += 1;
+    drop(guard);
+    assert_eq!(lock.into_inner(), 2);
+    assert_idle(&domain);
+}
+
+/// One that was polled and is then waited for on the thread goes on from there, also where that thread may not wait.
+#[test]
+fn an_upgrade_that_was_polled_and_then_blocks() {
+    fn test() {
+        let (domain, lock) = lock();
+        let [reader, upgrader] = ["reader", "upgrader"].map(|name| worker(name, 0));
+        let read = reader.scope(|| lock.try_read()).unwrap();
+        let mut guard = upgrader.scope(|| lock.try_upgradable()).unwrap();
+        let mut upgrade = guard.upgrade();
+        assert!(upgrader.scope(|| Pin::new(&mut upgrade).poll(&mut Context::from_waker(Waker::noop()))).is_pending());
+        drop(read);
+        *upgrader.scope(|| upgrade.blocking()).unwrap() = 5;
+        assert_eq!(*guard, 5);
+        // Granted, untaken, and forgotten: the next one has it.
+        let read = reader.scope(|| lock.try_read()).unwrap();
+        std::mem::forget(Hand::by(&upgrader, guard.upgrade()).waiting());
+        drop(read);
+        *upgrader.scope(|| guard.upgrade().blocking()).unwrap() = 6;
+        assert_eq!(*guard, 6);
+        drop(guard);
+        assert!(!lock.is_locked());
+        // What the forgotten one could still be told.
+        assert_eq!(domain.records(), [0, 0, 1, 0, 0, 0, 0]);
+    }
+    test();
+    in_tasks(|| async { test() });
+}
+
+/// The same of an acquire.
+#[test]
+fn an_acquire_that_was_polled_and_then_blocks() {
+    fn test() {
+        let (domain, lock) = lock();
+        let [first, second] = ["first", "second"].map(|name| worker(name, 0));
+        let held = first.scope(|| lock.try_write()).unwrap();
+        let mut acquire = lock.write();
+        assert!(second.scope(|| Pin::new(&mut acquire).poll(&mut Context::from_waker(Waker::noop()))).is_pending());
+        drop(held);
+        drop(second.scope(|| acquire.blocking()).unwrap());
+        assert!(!lock.is_locked());
+        assert_idle(&domain);
+    }
+    test();
+    in_tasks(|| async { test() });
 }

@@ -134,6 +134,27 @@ fn two_initialise() {
     });
 }
 
+/// Once it is set nobody holds the cell, not even for a moment who had looked before that: nobody is ever seen to wait for that one.
+#[test]
+fn nobody_holds_what_is_set() {
+    model("nobody holds a cell that is set", 2, |world| {
+        let (first, second) = (worker("first", 1), worker("second", 9));
+        let cell = Arc::new(OnceCell::new().in_domain(&world.domain));
+        let initialise = |worker: &Worker| {
+            let (cell, worker) = (Arc::clone(&cell), worker.clone());
+            spawn(move || block_on(worker.run(async { *cell.get_or_init(|| async { 7 }).await.unwrap() })))
+        };
+        let others = [&first, &second].map(initialise);
+        let is_set = cell.set(7).is_ok();
+        let snapshot = world.domain.snapshot();
+        assert!(!is_set || snapshot.locks.iter().all(|lock| lock.holders.is_empty()), "{snapshot}");
+        for other in others {
+            assert_eq!(other.join().unwrap(), 7);
+        }
+        assert_idle(&world.domain, &[&first, &second]);
+    });
+}
+
 /// Whoever makes the value is cancelled; whoever waits for it makes it.
 #[test]
 fn initialise_against_cancel() {

@@ -55,6 +55,21 @@ fn set_against_two_waits() {
     });
 }
 
+/// Who had looked before it was settled, and comes only then, does not hold it for a moment: nobody is ever seen to wait for that one.
+#[test]
+fn nobody_holds_what_is_settled() {
+    model("promise: nobody holds what is settled", 2, |world| {
+        let (promise, first, second) = (promise(world), worker("first", 9), worker("second", 1));
+        let waiting = [&first, &second].map(|worker| waiter(&promise, worker, |value: &u8| *value));
+        promise.set(7).unwrap();
+        assert!(world.domain.snapshot().locks.iter().all(|lock| lock.holders.is_empty()));
+        for thread in waiting {
+            assert_eq!(thread.join().unwrap().unwrap(), 7);
+        }
+        assert_idle(&world.domain, &[&first, &second]);
+    });
+}
+
 /// One is polled once and kept, in the queue or after it: the other does not wait for it.
 #[test]
 fn set_against_an_abandoned_wait() {

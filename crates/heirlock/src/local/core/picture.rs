@@ -152,8 +152,14 @@ impl LockPicture {
     /// Who waits for whom, as the graph sees it: a worker with an untaken grant is about to be served, and does not wait for itself.
     fn edges<'a>(&'a self, views: &'a IdMap<WorkerKey, WorkerView>) -> impl Iterator<Item = Edge> + 'a {
         let queued = self.queue.iter().filter(|wait| wait.state == State::Queued);
+        // Who would be upgradable waits for who is, or writes, and not for the readers, beside whom it can hold.
+        let beside_readers = self.holders.iter().any(|hold| hold.mode != Mode::Shared);
         queued.flat_map(move |wait| {
-            let in_its_way = move |hold: &&Holding| hold.worker != wait.worker || !(wait.upgrades || self.untaken.contains(&hold.worker));
+            let in_its_way = move |hold: &&Holding| {
+                let own = hold.worker == wait.worker && (wait.upgrades || self.untaken.contains(&hold.worker));
+                let beside = beside_readers && wait.mode == Mode::Upgradable && hold.mode == Mode::Shared;
+                !own && !beside
+            };
             let edge =
                 move |hold: &Holding| Edge { from: views[&wait.worker].clone(), to: views[&hold.worker].clone(), lock: Some(self.label()) };
             self.holders.iter().filter(in_its_way).map(edge)

@@ -11,7 +11,12 @@ pub(super) enum Watch {
     Off,
     Asked,
     Next(Moment),
+    /// The same while there are untaken grants in doubt, for which it looks more often.
+    Soon(Moment),
 }
+
+/// For how small a part of `stall_time` a grant in doubt may lie untaken.
+const IN_DOUBT: u32 = 50;
 
 /// What is to be done next.
 pub(in crate::local) enum Due {
@@ -34,17 +39,17 @@ impl Core {
         self.look_round(now, about, wakes);
         self.look_at_holds(now);
         let holds = self.tracking.as_ref().and_then(|tracking| tracking.next());
-        let watch = if let Watch::Next(moment) = self.watch { Some(moment) } else { None };
+        let watch = if let Watch::Next(moment) | Watch::Soon(moment) = self.watch { Some(moment) } else { None };
         let next = [watch, holds, self.deadlines.first().map(|(moment, _)| moment)].into_iter().flatten().min();
         self.timed = next.is_some();
         Due::Next(next)
     }
 
-    /// Ends all waits whose time is over, so that who is left waits in time. A clock is read only where somebody is in a hurry.
-    pub(in crate::local) fn end_late(&mut self, clock: &dyn Clock) {
-        if !self.deadlines.is_empty() {
-            self.end_due(clock.now(), usize::MAX);
-        }
+    /// Ends waits whose time is over; if those were all, so that who is left waits in time, `true`. Else it is to be called again, and the mutex
+    /// released before that. A clock is read only where somebody is in a hurry.
+    #[must_use]
+    pub(in crate::local) fn end_late(&mut self, clock: &dyn Clock) -> bool {
+        self.deadlines.is_empty() || self.end_due(clock.now(), AT_ONCE)
     }
 
     /// Ends waits whose time is over, at most so many; whether those were all.
@@ -65,23 +70,33 @@ impl Core {
         true
     }
 
-    /// Notes since when grants have not been taken. Of one that is older than `stall_time` all who wait behind it are told, as who is first of
+    /// A grant has come in doubt: the watch looks for such more often.
+    pub(super) fn watch_doubts(&mut self) {
+        if matches!(self.watch, Watch::Off | Watch::Next(_)) {
+            self.watch = Watch::Asked;
+            self.ring = true;
+        }
+    }
+
+    /// Notes since when grants have not been taken. Of one that is older than `stall_time`, or a small part of it if it is in doubt, all who wait behind it are told, as who is first of
     /// them may not be polled any more either; what they do, they do with the lock at hand.
     fn look_round(&mut self, now: Moment, about: Moment, wakes: &mut Wakes) {
         let asked = match self.watch {
             Watch::Off => return,
             Watch::Asked => true,
-            Watch::Next(moment) if moment > now => return,
-            Watch::Next(_) => false,
+            Watch::Next(moment) | Watch::Soon(moment) if moment > now => return,
+            Watch::Next(_) | Watch::Soon(_) => false,
         };
         // Once asked it stays for a while, or each hand-over would ask anew.
         let half = now + self.stall_time / 2;
         let mut next = asked.then_some(half);
-        let mut stalled = Vec::new();
+        let (mut stalled, mut doubts) = (Vec::new(), false);
         self.stalled.clear();
         for (wait, waiter) in self.waiters.iter_mut().filter(|(_, waiter)| waiter.granted) {
-            let over = *waiter.untaken.get_or_insert(now) + self.stall_time;
+            let in_doubt = self.graph.wait(wait).is_some_and(|view| view.in_doubt);
+            let over = *waiter.untaken.get_or_insert(now) + if in_doubt { self.stall_time / IN_DOUBT } else { self.stall_time };
             if over > now {
+                doubts |= in_doubt;
                 next = next.into_iter().chain([half.min(over)]).min();
             } else {
                 // Whoever waits behind it is told now, and whoever comes later sees the mark: there is nothing more to look for.
@@ -96,7 +111,7 @@ impl Core {
             }
         }
         let next = [next, self.look_at_suspects(now, about)].into_iter().flatten().min();
-        self.watch = next.map_or(Watch::Off, Watch::Next);
+        self.watch = next.map_or(Watch::Off, if doubts { Watch::Soon } else { Watch::Next });
     }
 
     /// Takes the lock's grants away from those who have not taken them for too long.

@@ -11,8 +11,8 @@ use super::urgency::{NEVER, Urgency};
 impl Graph {
     /// Acquires, or queues.
     ///
-    /// A worker that has an untaken grant of this lock takes that, and its other waits on the lock lose their places. A grant of another mode, or
-    /// of another number of permits, is given back first. Of a condition it takes an untaken notification, and holds nothing: 0 levels; so it is
+    /// A worker that has an untaken grant of just this takes that; what becomes of its other waits on the lock says [`take`](Graph::take). A grant of
+    /// another mode, or of another number of permits, comes in doubt; of a read-write lock a sequential worker gives it back first. Of a condition it takes an untaken notification, and holds nothing: 0 levels; so it is
     /// with the permits of a semaphore that is not tracked. Whoever holds permits and acquires more queues for them like anybody.
     ///
     /// A reader that asks to write, and who is upgradable and asks to be so again or to write, would wait for itself: if it is sequential, that is
@@ -59,6 +59,7 @@ impl Graph {
             arrival,
             urgency,
             state: State::Queued,
+            in_doubt: false,
             origin: request.origin,
             places: [0; 4],
             link: [Link::NONE; 2],
@@ -95,7 +96,7 @@ impl Graph {
         } else if let Some(at) = effects.granted.iter().rposition(|wait| *wait == key) {
             effects.granted.remove(at);
             self.strike(own);
-            self.displace(worker, lock, &mut effects.displaced);
+            self.take_note(worker, lock, effects);
             Acquired::Held(self.depth_of(worker, lock))
         } else {
             // It may have expired before its turn came; that is told as of any other.
@@ -124,28 +125,28 @@ impl Graph {
     }
 
     /// What the worker may have because of what it has: its untaken grant, or a further level. Of permits, none or too many to be counted.
-    fn reenter(&mut self, worker: u32, lock: u32, mode: Mode, depth: u32, effects: &mut Effects) -> Option<Acquired> {
+    pub(super) fn reenter(&mut self, worker: u32, lock: u32, mode: Mode, depth: u32, effects: &mut Effects) -> Option<Acquired> {
         let is_semaphore = self.locks[lock].is_semaphore();
         if is_semaphore && depth == 0 {
             return Some(Acquired::Held(self.depth_of(worker, lock)));
         }
-        while let Some(grant) = self.find_untaken(worker, lock) {
-            let Wait { arrival, mode: granted, upgrades, depth: permits, .. } = self.waits[grant];
-            effects.displaced.push(Displaced { wait: WaitKey(self.waits.id(grant)), arrival });
-            if granted != mode || upgrades || is_semaphore && permits != depth {
-                self.give_back(grant);
-                self.promote(effects);
-                continue;
-            }
+        if let Some(grant) = self.find_fitting(worker, lock, mode, depth) {
+            effects.displaced.push(Displaced { wait: WaitKey(self.waits.id(grant)), arrival: self.waits[grant].arrival });
             let granted = self.strike(grant);
             if let Some(hold) = self.find_hold(worker, lock) {
                 let levels = &mut self.holds[hold].depth;
                 *levels = (*levels - granted).saturating_add(depth);
             }
-            self.displace(worker, lock, &mut effects.displaced);
+            self.take_note(worker, lock, effects);
             let depth = self.depth_of(worker, lock);
             self.finish(effects);
             return Some(Acquired::Held(depth));
+        }
+        if self.workers[worker].sequential && self.locks[lock].spec.kind == Kind::RwLock {
+            // It is one line of work, which waits for nothing else while it asks for this.
+            self.give_back_all(worker, lock, effects);
+        } else {
+            self.doubt_grants(worker, lock, effects);
         }
         if is_semaphore {
             if self.countable(worker, lock, depth) {
@@ -154,15 +155,7 @@ impl Graph {
             self.finish(effects);
             return Some(Acquired::Overflow);
         }
-        let hold = self.find_hold(worker, lock)?;
-        let enters = match self.locks[lock].spec.kind {
-            Kind::RLock => true,
-            Kind::RwLock => mode == Mode::Shared && self.holds[hold].mode != Mode::Exclusive,
-            _ => false,
-        };
-        if !enters {
-            return None;
-        }
+        let hold = self.enters(worker, lock, mode)?;
         let levels = self.holds[hold].depth.checked_add(depth);
         self.holds[hold].depth = levels.unwrap_or(self.holds[hold].depth);
         if self.holds[hold].mode == Mode::Upgradable && self.find_upgrade(worker, lock).is_some() {
@@ -171,6 +164,15 @@ impl Graph {
         }
         self.finish(effects);
         Some(levels.map_or(Acquired::Overflow, Acquired::Held))
+    }
+
+    /// The worker's hold of the lock, if it may enter it again in this mode.
+    pub(super) fn enters(&self, worker: u32, lock: u32, mode: Mode) -> Option<u32> {
+        match self.locks[lock].spec.kind {
+            Kind::RLock => self.find_hold(worker, lock),
+            Kind::RwLock if mode == Mode::Shared => self.find_hold(worker, lock).filter(|hold| self.holds[*hold].mode != Mode::Exclusive),
+            _ => None,
+        }
     }
 
     fn hold_now(&mut self, worker: u32, lock: u32, request: &Request, mode: Mode, effects: &mut Effects) -> Acquired {

@@ -3,7 +3,6 @@
 use std::cmp::Reverse;
 
 use super::Graph;
-use super::effects::Displaced;
 use super::lock::{Kind, Mode};
 use super::records::{Hold, OF_LOCK, OF_WORKER, Origin, State, Wait, WaitKey};
 use super::slab::{Link, NIL};
@@ -13,12 +12,13 @@ impl Graph {
     /// Puts a wait into its queue.
     pub(super) fn enqueue(&mut self, slot: u32) {
         let wait = &self.waits[slot];
-        let (worker, lock, urgency, deadline) = (wait.worker, wait.lock, wait.urgency, wait.deadline);
+        let (worker, lock, urgency, deadline, depth) = (wait.worker, wait.lock, wait.urgency, wait.deadline, u64::from(wait.depth));
         self.locks[lock].queue.insert(&mut self.waits, slot);
         self.soft_waits += usize::from(self.may_be_soft(slot));
         let entry = &mut self.workers[worker];
         entry.waits = self.waits.link(entry.waits, slot, 0);
         entry.pending += 1;
+        entry.wanted += depth;
         if deadline < entry.own_deadline {
             entry.own_deadline = deadline;
             self.refresh(worker);
@@ -44,13 +44,14 @@ impl Graph {
     /// The same for who looks at the lock anyway.
     pub(super) fn unqueue(&mut self, slot: u32) {
         let wait = &self.waits[slot];
-        let (worker, lock, urgency, deadline) = (wait.worker, wait.lock, wait.urgency, wait.deadline);
+        let (worker, lock, urgency, deadline, depth) = (wait.worker, wait.lock, wait.urgency, wait.deadline, u64::from(wait.depth));
         self.touch_holders(slot, urgency, Urgency::NONE);
         self.locks[lock].queue.remove(&mut self.waits, slot);
         self.soft_waits -= usize::from(self.may_be_soft(slot));
         let entry = &mut self.workers[worker];
         entry.waits = self.waits.unlink(entry.waits, slot, 0);
         entry.pending -= 1;
+        entry.wanted -= depth;
         if deadline != NEVER && deadline == entry.own_deadline {
             entry.own_deadline = NEVER;
             let mut other = entry.waits;
@@ -218,26 +219,6 @@ impl Graph {
             }
         }
         self.free_up(lock, price);
-    }
-
-    /// Takes all waits and untaken grants of the worker on the lock away from it.
-    pub(super) fn displace(&mut self, worker: u32, lock: u32, displaced: &mut Vec<Displaced>) {
-        if [self.workers[worker].waits, self.workers[worker].untaken] == [NIL; 2] {
-            return;
-        }
-        while let Some(slot) = self.find_untaken(worker, lock) {
-            displaced.push(Displaced { wait: WaitKey(self.waits.id(slot)), arrival: self.waits[slot].arrival });
-            self.give_back(slot);
-        }
-        let mut slot = self.workers[worker].waits;
-        while slot != NIL {
-            let next = self.waits[slot].link[0].next;
-            if self.waits[slot].lock == lock {
-                let arrival = self.waits[slot].arrival;
-                displaced.push(Displaced { wait: self.end(slot), arrival });
-            }
-            slot = next;
-        }
     }
 
     /// So many more permits are free, or so many of the condition's queue are to be notified.

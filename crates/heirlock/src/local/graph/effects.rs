@@ -126,6 +126,8 @@ pub struct Effects {
     pub suspected: Vec<Cycle>,
     /// Workers whose effective priority is another than before the event.
     pub changed: Vec<WorkerKey>,
+    /// Whether an untaken grant has come in doubt, or one in doubt was granted: see [`WaitView::in_doubt`](super::WaitView::in_doubt).
+    pub doubts: bool,
 }
 
 impl Effects {
@@ -139,11 +141,12 @@ impl Effects {
         self.dismissed.clear();
         self.suspected.clear();
         self.changed.clear();
+        self.doubts = false;
     }
 
     /// Whether nothing happened to others.
     pub fn is_empty(&self) -> bool {
-        let Effects { granted, ended, expired, displaced, removed, dismissed, suspected, changed } = self;
+        let Effects { granted, ended, expired, displaced, removed, dismissed, suspected, changed, doubts } = self;
         granted.is_empty()
             && ended.is_empty()
             && expired.is_empty()
@@ -152,6 +155,7 @@ impl Effects {
             && dismissed.is_empty()
             && suspected.is_empty()
             && changed.is_empty()
+            && !doubts
     }
 }
 

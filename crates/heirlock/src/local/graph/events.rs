@@ -186,12 +186,14 @@ impl Graph {
         }
     }
 
-    /// Takes note of a grant. The worker's other waits on that lock lose their places. False if there is no such grant (any more).
+    /// Takes note of a grant. The worker's other waits on that lock, queued or granted, come in doubt; those lose their places that would now come to
+    /// something else than to wait: of a re-entrant lock, of a reader that may enter again, of an exclusive lock whose holder is sequential and would
+    /// wait for itself. False if there is no such grant (any more).
     pub fn take(&mut self, wait: WaitKey, effects: &mut Effects) -> bool {
         let Some(slot) = self.waits.slot(wait.0).filter(|slot| self.waits[*slot].state == State::Granted) else { return false };
         let (worker, lock) = (self.waits[slot].worker, self.waits[slot].lock);
         self.strike(slot);
-        self.displace(worker, lock, &mut effects.displaced);
+        self.take_note(worker, lock, effects);
         self.finish(effects);
         true
     }
@@ -279,7 +281,7 @@ impl Graph {
         }
         let depth = self.lower(hold, levels);
         if noted && depth > 0 {
-            self.displace(worker, lock, &mut effects.displaced);
+            self.take_note(worker, lock, effects);
         }
         self.finish(effects);
         if depth == 0 { Released::Freed } else { Released::Kept(depth) }
@@ -310,7 +312,7 @@ impl Graph {
         }
         if self.locks[lock].spec.kind == Kind::RLock {
             // It gets what it waits for: its waits ask again, and enter.
-            self.displace(to, lock, &mut effects.displaced);
+            self.take_note(to, lock, effects);
             self.settle();
         }
         self.drop_hold(hold);

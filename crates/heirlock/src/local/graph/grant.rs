@@ -70,6 +70,7 @@ impl Graph {
         let entry = &mut self.locks[lock];
         entry.untaken = self.waits.link(entry.untaken, slot, OF_LOCK);
         effects.granted.push(WaitKey(self.waits.id(slot)));
+        effects.doubts |= self.waits[slot].in_doubt;
         if upgrades {
             self.harden(worker, lock);
         } else if entry.is_held() {

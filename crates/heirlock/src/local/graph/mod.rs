@@ -43,6 +43,7 @@ mod propagate;
 mod queue;
 mod records;
 mod search;
+mod siblings;
 pub(super) mod slab;
 mod upgrade;
 mod urgency;

@@ -34,7 +34,7 @@ impl Graph {
         waits[wait].state = State::Granted;
         let (depth, site) = (waits[wait].depth, waits[wait].origin.site);
         let entry = &mut workers[taker];
-        (entry.waits, entry.pending, entry.own_deadline) = (NIL, 0, NEVER);
+        (entry.waits, entry.pending, entry.wanted, entry.own_deadline) = (NIL, 0, 0, NEVER);
         entry.untaken = waits.link(entry.untaken, wait, OF_WORKER);
         locks[lock].untaken = waits.link(locks[lock].untaken, wait, OF_LOCK);
         // The hold changes hands.
@@ -47,6 +47,7 @@ impl Graph {
         let inherited = self.workers[taker].inherited.join(best);
         self.inherit_last(taker, inherited);
         effects.granted.push(WaitKey(self.waits.id(wait)));
+        effects.doubts |= self.waits[wait].in_doubt;
         true
     }
 

@@ -93,6 +93,8 @@ pub(super) struct Worker {
     /// Its queued waits, and how many.
     pub(super) waits: u32,
     pub(super) pending: u32,
+    /// How many levels, or permits, they are for.
+    pub(super) wanted: u64,
     /// Its waits that were granted and not taken.
     pub(super) untaken: u32,
     pub(super) link: [Link; 1],
@@ -137,6 +139,7 @@ impl Worker {
             holds: NIL,
             waits: NIL,
             pending: 0,
+            wanted: 0,
             untaken: NIL,
             link: [Link::NONE],
             scratch: Scratch { due: Due::Nothing, raise: Urgency::NONE, restarts: false, before: None, seen: [0; 2] },
@@ -188,6 +191,8 @@ pub(super) struct Wait {
     pub(super) arrival: u64,
     pub(super) urgency: Urgency,
     pub(super) state: State,
+    /// Whether its worker has been served by another future for the lock since this one was last polled, so that it may be polled no more.
+    pub(super) in_doubt: bool,
     pub(super) origin: Origin,
     /// Where it is in the heaps of its queue.
     pub(super) places: [u32; 4],

@@ -70,7 +70,7 @@ impl Graph {
         self.end_upgrade(worker, lock, effects);
         self.soften(hold, to);
         if noted {
-            self.displace(worker, lock, &mut effects.displaced);
+            self.take_note(worker, lock, effects);
         }
         self.finish(effects);
         true
@@ -97,7 +97,7 @@ impl Graph {
             self.soften(hold, Mode::Shared);
         }
         if noted && left > 0 {
-            self.displace(slot, of, &mut effects.displaced);
+            self.take_note(slot, of, effects);
         }
         self.finish(effects);
         if left == 0 { Released::Freed } else { Released::Kept(left) }
@@ -115,14 +115,14 @@ impl Graph {
             effects.displaced.push(Displaced { wait: WaitKey(self.waits.id(grant)), arrival });
             if upgrades {
                 self.strike(grant);
-                self.displace(worker, lock, &mut effects.displaced);
+                self.take_note(worker, lock, effects);
                 return Err(Some(self.has(worker, lock, effects)));
             }
             self.give_back(grant);
             self.promote(effects);
         }
         if noted {
-            self.displace(worker, lock, &mut effects.displaced);
+            self.take_note(worker, lock, effects);
         }
         match self.find_hold(worker, lock).map(|hold| (self.holds[hold].mode, hold)) {
             Some((Mode::Upgradable, hold)) => Ok(hold),

@@ -38,6 +38,9 @@ pub struct WaitView {
     pub depth: u32,
     /// Queued or granted.
     pub state: State,
+    /// Whether its worker has been served by another future for the lock since this one was last polled, so that it may be polled no more: its grant
+    /// need not lie untaken for long before the next may have it.
+    pub in_doubt: bool,
     /// How urgent it is, or was when it was granted.
     pub urgency: Urgency,
     /// Smaller came earlier.
@@ -181,6 +184,7 @@ impl Graph {
             upgrades: wait.upgrades,
             depth: wait.depth,
             state: wait.state,
+            in_doubt: wait.in_doubt,
             urgency: wait.urgency,
             arrival: wait.arrival,
             priority: wait.priority,

@@ -68,12 +68,14 @@ struct Turn<'c, T> {
 }
 
 impl<T> Drop for Turn<'_, T> {
+    #[inline]
     fn drop(&mut self) {
         self.wait.cancel(&self.cell.raw);
     }
 }
 
 impl<'c, T, F, Fut, O> Initialise<'c, T, F, Fut, O> {
+    #[inline]
     pub(super) fn new(cell: &'c OnceCell<T>, make: F, site: Site) -> Initialise<'c, T, F, Fut, O> {
         let turn = Turn { cell, wait: Wait::new(site), over: false };
         Initialise { make: Some(make), making: None, held: None, turn, outcome: PhantomData }
@@ -107,7 +109,29 @@ where
 {
     type Output = Result<&'c T, O::Error>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // Mostly the value has long been there.
+        let Turn { cell, wait, over } = self.as_mut().project().turn;
+        if wait.is_new()
+            && !*over
+            && let Some(value) = cell.get()
+        {
+            *over = true;
+            return Poll::Ready(Ok(value));
+        }
+        self.poll_unset(cx)
+    }
+}
+
+impl<'c, T, F, Fut, O> Initialise<'c, T, F, Fut, O>
+where
+    F: FnOnce() -> Fut,
+    Fut: Future,
+    O: Outcome<T, Fut::Output>,
+{
+    #[inline(never)]
+    fn poll_unset(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<&'c T, O::Error>> {
         let mut this = self.project();
         assert!(!this.turn.over, "a cell's future was polled after it had completed");
         if this.making.is_none() {
@@ -142,17 +166,18 @@ impl<'c, T> Turn<'c, T> {
             self.over = true;
             return Poll::Ready(Ok(Ok(value)));
         }
-        let turn = self.wait.poll(&cell.raw, cx).map_ok(|held| Maker(cell, held));
-        // Between the two looks the value may have come: then this wait has ended because of that; or has got a cell in which there is nothing to do, and
-        // whoever got the cell sees what its holders before it did; or stands in a queue behind others who looked too early, and may be polled no more.
-        if let Some(value) = cell.get() {
+        let turn = self.wait.poll(&cell.raw, cx);
+        // Between the two looks the value may have come. Then this wait has ended because of that, or found the cell over; or stands in its queue for a
+        // moment yet.
+        let turn = match (cell.get(), turn) {
+            (Some(value), _) => Ok(Ok(value)),
+            (None, turn) => ready!(turn).map(|held| cell.let_in(held)),
+        };
+        self.over = !matches!(turn, Ok(Err(_)));
+        if self.over {
             self.wait.cancel(&cell.raw);
-            self.over = true;
-            return Poll::Ready(Ok(Ok(value)));
         }
-        let turn = ready!(turn);
-        self.over = turn.is_err();
-        Poll::Ready(turn.map(Err))
+        Poll::Ready(turn)
     }
 }
 

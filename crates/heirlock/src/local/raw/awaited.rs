@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::word::Word;
+use super::word::{Entered, Word};
 use super::{CONTENDED, LEVEL, Raw, Site, owner_in};
 use crate::local::core::Core;
 use crate::local::graph::{Kind, LockKey};
@@ -68,16 +68,25 @@ impl Raw {
     #[cold]
     fn set_awaited(&self) -> usize {
         let domain = self.domain();
-        domain.event(|core| {
-            let key = self.begin(core);
-            // Whoever is out of time by now was not told in time.
-            core.end_late(domain.clock());
-            self.word.fetch_or(SET, Ordering::AcqRel);
-            let waiting = core.graph.waiting(key);
-            core.graph.dismiss(key, &mut core.effects);
-            self.follow(core, key);
-            waiting
-        })
+        loop {
+            let ended = domain.event(|core| {
+                let key = self.begin(core);
+                // Whoever is out of time by now was not told in time. Of the whole domain those may be many: then the mutex is released in between, and
+                // all is looked at anew.
+                if !core.end_late(domain.clock()) {
+                    self.follow(core, key);
+                    return None;
+                }
+                self.word.fetch_or(SET, Ordering::AcqRel);
+                let waiting = core.graph.waiting(key);
+                core.graph.dismiss(key, &mut core.effects);
+                self.follow(core, key);
+                Some(waiting)
+            });
+            if let Some(waiting) = ended {
+                return waiting;
+            }
+        }
     }
 
     /// The event is no longer set; whether it was. Who calls this sees what was done before it was set.
@@ -85,33 +94,36 @@ impl Raw {
         self.word.fetch_and(!SET, Ordering::AcqRel) & SET != 0
     }
 
-    /// For who is about to wait, under the mutex: whether it has to, and if so, whoever would end the wait comes here from now on.
-    pub(super) fn must_wait(&self, core: &mut Core) -> bool {
+    /// For who is about to wait, under the mutex: if it has to, whoever would end the wait comes here from now on; else what came of it.
+    pub(super) fn must_wait(&self, core: &mut Core) -> Result<(), Entered> {
         let mut word = self.word.load(Ordering::Acquire);
         let parties = owner_in(word);
-        if parties != 0 && self.complete(core, parties) {
-            return false;
+        if parties != 0 {
+            self.arrive(core, parties)?;
         }
         while word & SET == 0 {
             match self.word.compare_exchange_weak(word, word | AWAITED, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return true,
+                Ok(_) => return Ok(()),
                 Err(now) => word = now,
             }
         }
-        false
+        Err(Entered::Held(0))
     }
 
-    /// Whether who arrives at the barrier completes a round. All who wait go on then, and are in no one's way in the next.
-    fn complete(&self, core: &mut Core, parties: u64) -> bool {
+    /// Who arrives at the barrier may complete a round. All who wait go on then, and are in no one's way in the next.
+    fn arrive(&self, core: &mut Core, parties: u64) -> Result<(), Entered> {
         let key = self.begin(core);
         // Whoever is out of time by now has not arrived.
-        core.end_late(self.domain().clock());
+        if !core.end_late(self.domain().clock()) {
+            self.follow(core, key);
+            return Err(Entered::Again);
+        }
         if core.graph.waiting(key) as u64 + 1 < parties {
-            return false;
+            return Ok(());
         }
         core.graph.dismiss(key, &mut core.effects);
         self.follow(core, key);
-        true
+        Err(Entered::Held(0))
     }
 
     /// What [`follow`](Raw::follow) does for a condition. Who waits has said so before it queued; that nobody does any more is said here.

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::word::{Ask, Entered, Want, Word};
-use super::{CONTENDED, DEPTH, FREE, OFFERED, Raw, Setup, Site, owner_in};
+use super::{CONTENDED, DEPTH, FREE, OFFERED, OVER, Raw, Setup, Site, owner_in};
 use crate::local::core::Core;
 use crate::local::graph::{Kind, LockKey, LockSpec, Mode, NEVER, Origin, WorkerKey};
 use crate::local::identity::{ANONYMOUS, Owner, is_one_line};
@@ -46,7 +46,13 @@ impl Raw {
     pub(super) fn key(&self, core: &mut Core) -> LockKey {
         let number = self.key.load(Ordering::Relaxed);
         if number != 0 {
-            return LockKey::from_number(number);
+            let key = LockKey::from_number(number);
+            // Made before the semaphore was declared tracked: what the graph knows by it was leaked.
+            let is_outdated = self.setup.permits.is_some() && core.graph.spec(key).is_some_and(|spec| !spec.tracked);
+            if !is_outdated {
+                return key;
+            }
+            core.forget_lock(key);
         }
         let Setup { kind, order, bypass, permits } = self.setup;
         let domain = self.domain();
@@ -100,15 +106,20 @@ impl Word for Raw {
     }
 
     fn approach(&self, core: &mut Core, ask: &Ask<'_>) -> Result<bool, Entered> {
-        if self.is_condition() && !self.must_wait(core) {
-            return Err(Entered::Held(0));
+        if self.is_condition() {
+            self.must_wait(core)?;
         }
         let (number, levels) = (ask.owner.number(), ask.want.levels);
-        if self.word.load(Ordering::Relaxed) & CONTENDED != 0 {
+        let word = self.word.load(Ordering::Relaxed);
+        if word & CONTENDED != 0 && word != OVER {
             self.begin(core);
         }
         loop {
-            let word = self.word.load(Ordering::Relaxed);
+            let word = self.word.load(Ordering::Acquire);
+            // Who had looked before it was over, and comes only now: it has what it came for, and holds nothing.
+            if word == OVER {
+                return Err(Entered::Held(0));
+            }
             let again = self.is_reentrant() && owner_in(word) == number && number != ANONYMOUS;
             if again && !self.may_reenter(core, ask.owner) {
                 return Err(Entered::NeedsWorker);
@@ -151,7 +162,8 @@ impl Word for Raw {
         if self.is_condition() {
             return self.follow_waits(core, key);
         }
-        if self.word.load(Ordering::Relaxed) & CONTENDED == 0 {
+        let word = self.word.load(Ordering::Relaxed);
+        if word & CONTENDED == 0 || word == OVER {
             return;
         }
         let owner = core.graph.holder(key).and_then(|holder| core.number_of(holder));

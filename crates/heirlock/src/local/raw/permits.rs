@@ -1,5 +1,6 @@
 //! What a semaphore is under its type: a word that counts its free permits.
 
+use std::mem;
 use std::sync::atomic::{AtomicU64 as Number, Ordering};
 
 use super::word::{Ask, Entered, Want, Word};
@@ -49,33 +50,28 @@ impl Permits {
         }
     }
 
-    /// From now on, before it is shared, the graph knows who has which permits.
-    pub(in crate::local) fn track(&mut self) {
-        self.raw.purge();
-        self.raw.setup.permits = Some(self.all());
-        self.free_all();
+    const_fn! {
+        /// From now on, before it is shared, the graph knows who has which permits. What it knew of a semaphore that was not tracked it forgets when
+        /// the key is next asked for: see [`Raw::key`].
+        #[expect(clippy::cast_possible_truncation, reason = "no more permits are added than a u32 can count")]
+        pub(in crate::local) const fn track(&mut self) {
+            let total = mem::replace(&mut self.total, AtomicU64::new(0)).into_inner();
+            let word = mem::replace(&mut self.raw.word, AtomicU64::new(0)).into_inner();
+            self.total = AtomicU64::new(total);
+            self.raw.word = AtomicU64::new((total * PERMIT) | (word & CLOSED) | CONTENDED);
+            self.raw.setup.permits = Some(total as u32);
+        }
     }
 
     /// Moves a semaphore that nobody has yet shared.
     pub(in crate::local) fn set_domain(&mut self, domain: &Domain) {
         self.raw.set_domain(domain);
         if self.is_tracked() || domain.tracks() {
-            self.track();
-        } else {
-            self.free_all();
+            return self.track();
         }
-    }
-
-    /// Nobody has any of the permits, or who had some has leaked them.
-    fn free_all(&mut self) {
+        // Nobody has any of the permits, or who had some has leaked them.
         let closed = self.raw.word.load(Ordering::Relaxed) & CLOSED;
-        let known = if self.is_tracked() { CONTENDED } else { 0 };
-        self.raw.word.store((u64::from(self.all()) * PERMIT) | closed | known, Ordering::Relaxed);
-    }
-
-    /// How many there are, free or not.
-    fn all(&self) -> u32 {
-        u32::try_from(self.total.load(Ordering::Relaxed)).unwrap_or(u32::MAX)
+        self.raw.word.store((self.total.load(Ordering::Relaxed) * PERMIT) | closed, Ordering::Relaxed);
     }
 
     pub(in crate::local) fn is_tracked(&self) -> bool {

@@ -1,13 +1,15 @@
 //! Holders of a read-write lock that change how they hold it. Who is upgradable is known to the graph from the beginning.
 
 use std::ptr;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64 as Number, Ordering};
 
 use super::shared::Shared;
 use super::word::{Ask, Entered, Want, Word};
 use super::{CONTENDED, FREE, Raw, Site, owner_in};
+use crate::Worker;
 use crate::local::core::Core;
 use crate::local::graph::{Acquired, LockKey, Mode, Request, WorkerKey};
+use crate::local::identity::Owner;
 use crate::local::wait::Held;
 
 impl Shared {
@@ -33,6 +35,33 @@ impl Shared {
             core.note_time(key, domain.clock());
             self.raw.site.store(ptr::null_mut(), Ordering::Relaxed);
             core.graph.downgrade(WorkerKey::from_number(holder), key, Mode::Upgradable, &mut core.effects);
+            self.follow(core, key);
+        });
+    }
+
+    /// The upgradable level becomes another worker's: of the holder whose guard knows this number, which then is the other's.
+    pub(in crate::local) fn transfer_upgradable(&self, number: &Number, to: &Worker) {
+        self.raw.domain().event(|core| {
+            let (key, holder) = (self.begin(core), WorkerKey::from_number(number.load(Ordering::Relaxed)));
+            let heir = core.enlist(&Owner::Worker(to.clone()));
+            // An upgrade that was granted and forgotten is over with the hold that it is of.
+            core.graph.downgrade(holder, key, Mode::Upgradable, &mut core.effects);
+            let hold = core.graph.holding(key).find(|hold| hold.worker == holder);
+            // All levels at once, so that nobody else is upgradable in between; then those of a reader, whose guards stay this holder's, go back the way
+            // on which readers are handed over.
+            if let Some(hold) = hold.filter(|_| holder != heir)
+                && core.graph.transfer(key, holder, heir, &mut core.effects)
+            {
+                let reads = hold.depth - 1;
+                if reads > 0 {
+                    core.graph.hold(holder, key, Mode::Shared, reads, &mut core.effects);
+                    core.graph.note_origin(holder, key, hold.origin);
+                    core.graph.release_levels(heir, key, reads, &mut core.effects);
+                }
+                number.store(heir.get(), Ordering::Relaxed);
+            }
+            core.leaves(holder);
+            core.leaves(heir);
             self.follow(core, key);
         });
     }
@@ -160,6 +189,10 @@ impl Word for Upgrading<'_> {
     /// The lock is held already.
     fn nests(&self) -> bool {
         false
+    }
+
+    fn why_not(&self) -> String {
+        format!("{} has other readers", self.lock.raw.label())
     }
 
     fn ask_graph(&self, core: &mut Core, request: &Request, may_wait: bool) -> Option<Acquired> {

@@ -4,7 +4,7 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 
 use super::awaited::AWAITED;
-use super::{CONTENDED, DEPTH, FREE, Raw, Word};
+use super::{CONTENDED, DEPTH, FREE, OVER, Raw, Word};
 
 impl Raw {
     /// Whether the lock is held so many levels deep and no more. For whoever has guards of so many.
@@ -77,13 +77,15 @@ impl Raw {
         })
     }
 
-    /// Gives the lock up, and ends all waits for it: there is nothing left to wait for. For whoever has the guard. Whoever comes later finds the
-    /// lock free.
+    /// Gives the lock up, and ends all waits for it: there is nothing left to wait for. For whoever has the guard.
+    ///
+    /// It is not free after that, but over: whoever had looked before, and asks for the lock only now, would hold it for a moment, though it needs
+    /// nothing of it, and a cycle could be named through that hold.
     pub(in crate::local) fn release_for_good(&self) {
         self.site.store(ptr::null_mut(), Ordering::Relaxed);
         let mut word = self.word.load(Ordering::Relaxed);
         while word & CONTENDED == 0 {
-            match self.word.compare_exchange(word, FREE, Ordering::Release, Ordering::Relaxed) {
+            match self.word.compare_exchange(word, OVER, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 // A contender has come; or the hold is another's now, who waits for it no less in vain.
                 Err(now) => word = now,
@@ -97,7 +99,22 @@ impl Raw {
                 self.site.store(ptr::null_mut(), Ordering::Relaxed);
                 core.leaves(holder);
             }
-            self.follow(core, key);
+            self.word.store(OVER, Ordering::Release);
         });
+    }
+
+    /// Whether it was given up for good. Who sees that sees what was done before.
+    pub(in crate::local) fn is_over(&self) -> bool {
+        self.word.load(Ordering::Acquire) == OVER
+    }
+
+    /// What is over begins anew, or is over from the beginning. For whoever has it alone.
+    pub(in crate::local) fn set_over(&mut self, over: bool) {
+        let word = match over {
+            true => OVER,
+            false if self.domain().tracks() => CONTENDED,
+            false => FREE,
+        };
+        self.word.store(word, Ordering::Relaxed);
     }
 }

@@ -59,6 +59,8 @@ pub enum Entered {
     Queued(WaitKey),
     TimedOut,
     Deadlock(String),
+    /// Too much is to be done first for one section of the mutex: to be asked again.
+    Again,
     /// It would enter again, but arms of one task cannot be told apart.
     NeedsWorker,
     Overflow,
@@ -107,6 +109,11 @@ pub trait Word {
     /// Whether a lock that is waited for within holds of others comes after these: what waits for each other in a circle.
     fn nests(&self) -> bool {
         self.raw().nests()
+    }
+
+    /// For a sentence to who did not get it: what is in the way.
+    fn why_not(&self) -> String {
+        self.raw().taken_label()
     }
 
     /// Asks the graph for it; if it may not wait, it has it at once or `None`.

@@ -29,6 +29,11 @@ impl Reader {
         Reader(AtomicU64::new(number))
     }
 
+    /// The same level, for another guard; this one's must not be dropped.
+    pub(super) fn take(&mut self) -> Reader {
+        Reader::numbered(*self.0.get_mut())
+    }
+
     #[inline]
     pub(super) fn release(&mut self, lock: &Shared) {
         lock.release_read(*self.0.get_mut());
@@ -106,7 +111,7 @@ impl<'a, T: ?Sized, P> RwLockReadGuard<'a, T, P> {
 
     fn of<U: ?Sized>(self, value: NonNull<U>) -> MappedRwLockReadGuard<'a, U> {
         let mut guard = ManuallyDrop::new(self);
-        let reader = Reader(AtomicU64::new(*guard.reader.0.get_mut()));
+        let reader = guard.reader.take();
         RwLockReadGuard { lock: guard.lock, value, reader, marker: PhantomData }
     }
 
@@ -194,6 +199,15 @@ impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
     }
 
     /// Reads from now on beside others, and may write again.
+    ///
+    /// ```
+    /// use heirlock::local::{RwLock, RwLockWriteGuard};
+    /// let lock = RwLock::new(1);
+    /// let mut guard = RwLockWriteGuard::downgrade_to_upgradable(lock.try_write().unwrap());
+    /// assert_eq!((*guard, *lock.try_read().unwrap()), (1, 1));
+    /// *guard.try_upgrade().unwrap() = 2;
+    /// assert_eq!(lock.try_write().unwrap_err().to_string(), "the lock is held");
+    /// ```
     #[track_caller]
     pub fn downgrade_to_upgradable(guard: Self) -> RwLockUpgradableGuard<'a, T> {
         let guard = ManuallyDrop::new(guard);
@@ -238,6 +252,16 @@ impl<'a, T: ?Sized, P> RwLockWriteGuard<'a, T, P> {
     }
 
     /// As [`RwLockReadGuard::transfer_to`].
+    ///
+    /// ```
+    /// use heirlock::{Worker, local::RwLock};
+    /// # pollster::block_on(async {
+    /// let (first, second, lock) = (Worker::new("first"), Worker::new("second"), RwLock::new(()));
+    /// let guard = first.run(lock.write()).await?;
+    /// guard.transfer_to(&second);
+    /// assert!(second.run(lock.read()).await.unwrap_err().is_deadlock());
+    /// # Ok::<(), heirlock::Error>(()) }).unwrap();
+    /// ```
     pub fn transfer_to(&self, worker: &Worker) {
         self.lock.raw.transfer(worker);
     }

@@ -8,16 +8,17 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll};
 
 use super::RwLock;
 use super::guards::RwLockReadGuard;
 use super::owned::OwnedRwLockReadGuard;
-use crate::Result;
 use crate::local::acquire::{Way, options};
 use crate::local::graph::Mode;
 use crate::local::raw::{Shared, Site, Upgrading, Want};
 use crate::local::wait::{Held, Wait, attempt};
+use crate::{Result, Worker};
 
 /// The way of a reader that may become the writer.
 #[derive(Debug)]
@@ -54,18 +55,43 @@ macro_rules! upgradable {
             /// Dropping the future in whatever state leaves the upgradable hold as it was.
             #[track_caller]
             pub fn upgrade(&mut self) -> Upgrade<'_, T> {
-                Upgrade::new(&self.$($word).+, self.value, self.holder, Location::caller())
+                Upgrade::new(&self.$($word).+, self.value, *self.holder.get_mut(), Location::caller())
             }
 
             /// Writes, if there are no other readers, until the guard that this gives is dropped.
             ///
             /// # Errors
-            /// `WouldBlock` otherwise; `Poisoned` where a writer panicked. The upgradable hold stays.
+            /// `WouldBlock` otherwise, such as for a read guard of the same worker; `Poisoned` where a writer panicked. The upgradable hold stays.
+            ///
+            /// ```
+            /// let lock = heirlock::local::RwLock::named("table", 1);
+            /// let (mut guard, reader) = (lock.try_upgradable().unwrap(), lock.try_read().unwrap());
+            /// assert_eq!(guard.try_upgrade().unwrap_err().to_string(), "lock \"table\" has other readers");
+            /// drop(reader);
+            /// *guard.try_upgrade().unwrap() = 2;
+            /// assert_eq!(*guard, 2);
+            /// ```
             #[track_caller]
             pub fn try_upgrade(&mut self) -> Result<UpgradedGuard<'_, T>> {
-                let word = &self.$($word).+;
-                let held = attempt(&Upgrading::new(word, self.holder), Want::ONE, Location::caller())?;
-                Ok(UpgradedGuard::new(word, self.value, self.holder, held))
+                let (word, holder) = (&self.$($word).+, *self.holder.get_mut());
+                let held = attempt(&Upgrading::new(word, holder), Want::ONE, Location::caller())?;
+                Ok(UpgradedGuard::new(word, self.value, holder, held))
+            }
+
+            /// Makes the hold another worker's: from now on that one inherits from who waits, and is named by errors and snapshots. An upgrade of this
+            /// guard that was forgotten ends.
+            ///
+            /// ```
+            /// use heirlock::{Worker, local::RwLock};
+            /// # pollster::block_on(async {
+            /// let (first, second, lock) = (Worker::new("first"), Worker::new("second"), RwLock::new(()));
+            /// let guard = first.run(lock.upgradable()).await?;
+            /// guard.transfer_to(&second);
+            /// assert!(second.run(lock.upgradable()).await.unwrap_err().is_deadlock());
+            /// # Ok::<(), heirlock::Error>(()) }).unwrap();
+            /// ```
+            pub fn transfer_to(&self, worker: &Worker) {
+                self.$($word).+.transfer_upgradable(&self.holder, worker);
             }
         }
 
@@ -80,8 +106,9 @@ macro_rules! upgradable {
 
         impl<$($life,)? T: ?Sized> Drop for $guard<$($life,)? T> {
             fn drop(&mut self) {
-                if self.holder != 0 {
-                    self.$($word).+.release_upgradable(self.holder);
+                let holder = *self.holder.get_mut();
+                if holder != 0 {
+                    self.$($word).+.release_upgradable(holder);
                 }
             }
         }
@@ -100,14 +127,15 @@ macro_rules! upgradable {
 }
 
 /// The right to read the value of a [`RwLock`] beside other readers, and to become its writer, which no other has at the same time; until it is
-/// dropped. The hold stays its acquirer's wherever the guard goes.
+/// dropped. The hold stays its acquirer's wherever the guard goes, unless it is [transferred](RwLockUpgradableGuard::transfer_to).
 #[must_use = "the lock is released as soon as its guard is dropped"]
 pub struct RwLockUpgradableGuard<'a, T: ?Sized> {
     word: &'a Shared,
     /// Not a reference, as who is upgraded writes it.
     value: NonNull<T>,
-    /// The graph's number of the worker, 0 once the hold is another guard's.
-    holder: u64,
+    /// The graph's number of the worker, 0 once the hold is another guard's. Guards are shared by threads, and may be transferred by several; changed
+    /// under the mutex of the domain.
+    holder: AtomicU64,
     marker: PhantomData<&'a mut T>,
 }
 
@@ -119,15 +147,16 @@ impl<'a, T: ?Sized> RwLockUpgradableGuard<'a, T> {
     }
 
     pub(super) fn with(word: &'a Shared, value: NonNull<T>, holder: u64) -> RwLockUpgradableGuard<'a, T> {
-        RwLockUpgradableGuard { word, value, holder, marker: PhantomData }
+        RwLockUpgradableGuard { word, value, holder: AtomicU64::new(holder), marker: PhantomData }
     }
 
     /// Reads only, from now on.
     #[track_caller]
     pub fn downgrade(mut guard: Self) -> RwLockReadGuard<'a, T> {
-        let number = guard.word.downgrade_upgradable(guard.holder, Location::caller());
+        let holder = guard.holder.get_mut();
+        let number = guard.word.downgrade_upgradable(*holder, Location::caller());
         // Its hold is the reader's now.
-        guard.holder = 0;
+        *holder = 0;
         RwLockReadGuard::with(guard.word, guard.value, number)
     }
 }
@@ -137,23 +166,28 @@ impl<'a, T: ?Sized> RwLockUpgradableGuard<'a, T> {
 pub struct OwnedRwLockUpgradableGuard<T: ?Sized> {
     lock: Arc<RwLock<T>>,
     value: NonNull<T>,
-    holder: u64,
+    holder: AtomicU64,
 }
 
 upgradable!(OwnedRwLockUpgradableGuard, lock.word);
 
 impl<T: ?Sized> OwnedRwLockUpgradableGuard<T> {
     pub(super) fn new(lock: Arc<RwLock<T>>, held: Held) -> OwnedRwLockUpgradableGuard<T> {
+        OwnedRwLockUpgradableGuard::with(lock, held.word().unwrap_or(0))
+    }
+
+    pub(super) fn with(lock: Arc<RwLock<T>>, holder: u64) -> OwnedRwLockUpgradableGuard<T> {
         let value = lock.value();
-        OwnedRwLockUpgradableGuard { lock, value, holder: held.word().unwrap_or(0) }
+        OwnedRwLockUpgradableGuard { lock, value, holder: AtomicU64::new(holder) }
     }
 
     /// Reads only, from now on.
     #[track_caller]
     pub fn downgrade(mut guard: Self) -> OwnedRwLockReadGuard<T> {
-        let number = guard.lock.word.downgrade_upgradable(guard.holder, Location::caller());
+        let holder = guard.holder.get_mut();
+        let number = guard.lock.word.downgrade_upgradable(*holder, Location::caller());
         // Its hold is the reader's now.
-        guard.holder = 0;
+        *holder = 0;
         OwnedRwLockReadGuard::with(Arc::clone(&guard.lock), number)
     }
 }
@@ -179,6 +213,9 @@ impl<'g, T: ?Sized> Upgrade<'g, T> {
     options!();
 
     /// Waits on this thread instead of being polled.
+    ///
+    /// One that was polled before goes on from there: granted meanwhile, it is upgraded at once. So it is where an earlier one of this guard was granted
+    /// and then forgotten ([`std::mem::forget`]), untaken.
     ///
     /// # Errors
     /// As of `upgrade()`, and `WouldBlock` within an async runtime if it would have to wait.

@@ -59,11 +59,32 @@ macro_rules! permit {
             }
 
             /// The permits are no more: they are not given back, and only [`Semaphore::release`] can add others in their place.
+            ///
+            /// ```
+            /// let semaphore = heirlock::local::Semaphore::new(2);
+            /// semaphore.try_acquire().unwrap().forget();
+            /// assert!(semaphore.try_acquire_many(2).unwrap_err().is_would_block());
+            /// semaphore.release(1).unwrap();
+            /// assert_eq!(semaphore.try_acquire_many(2).unwrap().permits(), 2);
+            /// ```
             pub fn forget(mut self) {
                 self.share.forget(&self.$($permits).+);
             }
 
             /// Makes the permits another worker's, if the semaphore is [tracked](Semaphore::tracked): from now on that one inherits from who waits.
+            ///
+            /// ```
+            /// use heirlock::{Worker, local::Semaphore};
+            /// # use std::{future::Future, pin::pin, task::{Context, Waker}};
+            /// let connections = Semaphore::new(1).tracked();
+            /// let [first, second, high] = [("first", 0), ("second", 0), ("high", 9)].map(|(name, base)| Worker::new(name).priority(base));
+            /// let permit = first.scope(|| connections.try_acquire()).unwrap();
+            /// let mut wait = pin!(high.run(connections.acquire()));
+            /// assert!(wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            /// permit.transfer_to(&second);
+            /// assert_eq!([first, second].map(|worker| worker.effective_priority()), [0, 9]);
+            /// # drop(permit);
+            /// ```
             pub fn transfer_to(&self, worker: &Worker) {
                 self.$($permits).+.transfer(self.share.permits, &self.share.holder, worker);
             }
