@@ -1,5 +1,6 @@
 //! What the tests of local locks begin with, and what must be so at their end.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -29,24 +30,29 @@ pub(crate) fn end_doubt(domain: &Domain, clock: &ManualClock) {
     domain.expire();
 }
 
-/// A clock by which no timer comes, so that what is over is found by whoever looks; it counts how often it is read.
+/// A clock by which no timer comes, so that what is over is found by whoever looks. How often such clocks are read is counted for each thread apart:
+/// the workers of another test look into every domain of the process.
 #[derive(Clone, Default)]
-pub(crate) struct Still(Arc<[AtomicU64; 2]>);
+pub(crate) struct Still(Arc<AtomicU64>);
+
+thread_local! {
+    static READS: Cell<u64> = const { Cell::new(0) };
+}
 
 impl Still {
     pub(crate) fn set(&self, span: Duration) {
-        self.0[0].store(u64::try_from(span.as_nanos()).unwrap(), Ordering::SeqCst);
+        self.0.store(u64::try_from(span.as_nanos()).unwrap(), Ordering::SeqCst);
     }
 
-    pub(crate) fn reads(&self) -> u64 {
-        self.0[1].load(Ordering::SeqCst)
+    pub(crate) fn reads() -> u64 {
+        READS.get()
     }
 }
 
 impl Clock for Still {
     fn now(&self) -> Moment {
-        self.0[1].fetch_add(1, Ordering::SeqCst);
-        Moment::from_nanos(1_000_000_000 + self.0[0].load(Ordering::SeqCst))
+        READS.set(READS.get() + 1);
+        Moment::from_nanos(1_000_000_000 + self.0.load(Ordering::SeqCst))
     }
 
     fn sleep_for(&self, _: Moment) -> Option<Duration> {
