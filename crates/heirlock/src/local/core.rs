@@ -51,8 +51,6 @@ pub struct Core {
     /// Whether the running event has made something due earlier than the timer knows.
     ring: bool,
     watch: Watch,
-    /// Whether there may be untaken grants in doubt, and the watch looks for them.
-    doubts: bool,
     /// Grants that nobody has taken for too long, by lock: whoever comes next may take them over.
     stalled: BTreeSet<(LockKey, WaitKey)>,
     stall_time: Duration,
@@ -115,7 +113,6 @@ impl Core {
             timed: false,
             ring: false,
             watch: Watch::Off,
-            doubts: false,
             stalled: BTreeSet::new(),
             stall_time,
             leaving: Vec::new(),

@@ -46,7 +46,7 @@ fn arms_that_read_keep_their_grants_before_a_writer() {
         let reader = if sequential { world.worker(5) } else { world.bare(5) };
         world.hold(holder, lock);
         let arms = [(); 3].map(|()| world.wait_as(reader, lock, Mode::Shared));
-        let writes = world.wait(writer, lock);
+        let written = world.wait(writer, lock);
         world.release(holder, lock);
         assert_eq!(world.effects.granted, arms);
         for arm in arms {
@@ -54,7 +54,7 @@ fn arms_that_read_keep_their_grants_before_a_writer() {
             assert!(world.graph.take(arm, &mut world.effects));
             assert!(world.effects.displaced.is_empty() && world.effects.granted.is_empty());
         }
-        assert_eq!((world.graph.holders(lock)[0].depth, world.graph.queue(lock)), (3, vec![writes]));
+        assert_eq!((world.graph.holders(lock)[0].depth, world.graph.queue(lock)), (3, vec![written]));
     }
 }
 

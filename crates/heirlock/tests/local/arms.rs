@@ -23,7 +23,7 @@ async fn counted<F: Future>(polls: &AtomicUsize, future: F) -> F::Output {
 
 /// So many arms that are polled when they are woken; how often in all they were. Once to queue, and once to be served: who is served makes nobody
 /// else ask again.
-async fn run<'a, F: Future<Output = ()>>(arm: impl Fn() -> F) {
+async fn run<F: Future<Output = ()>>(arm: impl Fn() -> F) {
     let mut arms: FuturesUnordered<F> = (0..ARMS).map(|_| arm()).collect();
     while arms.next().await.is_some() {}
 }

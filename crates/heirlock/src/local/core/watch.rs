@@ -11,6 +11,8 @@ pub(super) enum Watch {
     Off,
     Asked,
     Next(Moment),
+    /// The same while there are untaken grants in doubt, for which it looks more often.
+    Soon(Moment),
 }
 
 /// For how small a part of `stall_time` a grant in doubt may lie untaken.
@@ -37,7 +39,7 @@ impl Core {
         self.look_round(now, about, wakes);
         self.look_at_holds(now);
         let holds = self.tracking.as_ref().and_then(|tracking| tracking.next());
-        let watch = if let Watch::Next(moment) = self.watch { Some(moment) } else { None };
+        let watch = if let Watch::Next(moment) | Watch::Soon(moment) = self.watch { Some(moment) } else { None };
         let next = [watch, holds, self.deadlines.first().map(|(moment, _)| moment)].into_iter().flatten().min();
         self.timed = next.is_some();
         Due::Next(next)
@@ -70,8 +72,7 @@ impl Core {
 
     /// A grant has come in doubt: the watch looks for such more often.
     pub(super) fn watch_doubts(&mut self) {
-        if !self.doubts {
-            self.doubts = true;
+        if matches!(self.watch, Watch::Off | Watch::Next(_)) {
             self.watch = Watch::Asked;
             self.ring = true;
         }
@@ -83,20 +84,19 @@ impl Core {
         let asked = match self.watch {
             Watch::Off => return,
             Watch::Asked => true,
-            Watch::Next(moment) if moment > now => return,
-            Watch::Next(_) => false,
+            Watch::Next(moment) | Watch::Soon(moment) if moment > now => return,
+            Watch::Next(_) | Watch::Soon(_) => false,
         };
         // Once asked it stays for a while, or each hand-over would ask anew.
         let half = now + self.stall_time / 2;
         let mut next = asked.then_some(half);
-        let mut stalled = Vec::new();
+        let (mut stalled, mut doubts) = (Vec::new(), false);
         self.stalled.clear();
-        self.doubts = false;
         for (wait, waiter) in self.waiters.iter_mut().filter(|(_, waiter)| waiter.granted) {
             let in_doubt = self.graph.wait(wait).is_some_and(|view| view.in_doubt);
             let over = *waiter.untaken.get_or_insert(now) + if in_doubt { self.stall_time / IN_DOUBT } else { self.stall_time };
             if over > now {
-                self.doubts |= in_doubt;
+                doubts |= in_doubt;
                 next = next.into_iter().chain([half.min(over)]).min();
             } else {
                 // Whoever waits behind it is told now, and whoever comes later sees the mark: there is nothing more to look for.
@@ -111,7 +111,7 @@ impl Core {
             }
         }
         let next = [next, self.look_at_suspects(now, about)].into_iter().flatten().min();
-        self.watch = next.map_or(Watch::Off, Watch::Next);
+        self.watch = next.map_or(Watch::Off, if doubts { Watch::Soon } else { Watch::Next });
     }
 
     /// Takes the lock's grants away from those who have not taken them for too long.

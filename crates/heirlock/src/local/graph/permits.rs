@@ -41,7 +41,7 @@ impl Graph {
         let held = self.find_hold(worker, lock).map_or(0, |hold| self.holds[hold].depth);
         let (mut wait, mut permits) = (self.workers[worker].waits, u64::from(held) + u64::from(more));
         // It need not be known for which locks it waits, if all of that is not too much.
-        if permits + self.workers[worker].wanted <= u64::from(u32::MAX) {
+        if u32::try_from(permits + self.workers[worker].wanted).is_ok() {
             return true;
         }
         while wait != NIL {
