@@ -71,7 +71,8 @@ impl Domain {
         self.0.policy
     }
 
-    /// How long a granted lock may lie untaken before the next waiter takes it over.
+    /// How long a granted lock may lie untaken before the next waiter takes it over; a fiftieth of it where its worker has gone on with another future
+    /// for the lock.
     pub fn stall_time(&self) -> Duration {
         self.0.stall_time
     }

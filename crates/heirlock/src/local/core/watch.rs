@@ -78,8 +78,8 @@ impl Core {
         }
     }
 
-    /// Notes since when grants have not been taken. Of one that is older than `stall_time`, or a small part of it if it is in doubt, all who wait behind it are told, as who is first of
-    /// them may not be polled any more either; what they do, they do with the lock at hand.
+    /// Notes since when grants have not been taken. Of one that is older than `stall_time`, or a small part of it if it is in doubt, all who wait behind
+    /// it are told, as who is first of them may not be polled any more either; what they do, they do with the lock at hand.
     fn look_round(&mut self, now: Moment, about: Moment, wakes: &mut Wakes) {
         let asked = match self.watch {
             Watch::Off => return,
