@@ -211,7 +211,7 @@ fn whoever_clears_and_looks_misses_nothing() {
     const CHANGES: u64 = if cfg!(miri) { 50 } else { 20_000 };
     let domain = Domain::builder().build();
     let (news, state) = (Event::new().in_domain(&domain), AtomicU64::new(0));
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         scope.spawn(|| {
             for change in 1..=CHANGES {
                 state.store(change, Ordering::Relaxed);
