@@ -27,8 +27,8 @@ pub enum Wakeup {
 ///
 /// Who waits is notified in the order of their urgency, as by a lock, and then queues for its lock with its own priority. A notification is never
 /// lost on a waiter that goes: it passes to the next. What was waited for may have gone again by the time the lock is back; and a wait may end
-/// without a notification, if its worker has several for one condition at once, or did not poll it for the domain's `stall_time` after it was
-/// notified. So whoever waits looks again, as [`wait_while`](Condvar::wait_while) does.
+/// without a notification, if its worker has several for one condition at once, or did not poll it for long after it was notified (the domain's
+/// [`stall_time`](super::Domain::stall_time)). So whoever waits looks again, as [`wait_while`](Condvar::wait_while) does.
 ///
 /// ```
 /// use heirlock::local::{Condvar, Mutex};

@@ -79,8 +79,9 @@ struct Waiter {
     granted: bool,
     /// Whether it may take its grant without the mutex.
     offered: bool,
-    /// When the watch first saw it granted and not taken.
+    /// When the watch first saw it granted and not taken; and in doubt, too.
     untaken: Option<Moment>,
+    doubted: Option<Moment>,
 }
 
 /// What has become of a wait.
@@ -230,8 +231,16 @@ impl Core {
             self.undue(other);
             self.replaced.extend(self.waiters.remove(&other).map(|waiter| (other, waiter)));
         }
-        let waiter =
-            Waiter { worker: request.worker, waker: Some(waker), expires, place: 0, granted: false, offered: false, untaken: None };
+        let waiter = Waiter {
+            worker: request.worker,
+            waker: Some(waker),
+            expires,
+            place: 0,
+            granted: false,
+            offered: false,
+            untaken: None,
+            doubted: None,
+        };
         self.waiters.insert(wait, waiter);
         self.watch_holds(request.lock);
         if let Some(moment) = expires {

@@ -71,8 +71,8 @@ impl Domain {
         self.0.policy
     }
 
-    /// How long a granted lock may lie untaken before the next waiter takes it over; a fiftieth of it where its worker has gone on with another future
-    /// for the lock.
+    /// How long a granted lock may lie untaken before the next waiter takes it over; a fiftieth of it (a millisecond at least) where its worker has gone
+    /// on with another future for the lock.
     pub fn stall_time(&self) -> Duration {
         self.0.stall_time
     }
@@ -250,7 +250,8 @@ impl Builder {
     }
 
     /// How long a granted lock may lie untaken before the next waiter takes it over, and a cycle of waits that may be a deadlock stand before it is
-    /// traced: a second at first, and a millisecond at least. A future that is kept and no longer polled delays others by so much.
+    /// traced: a second at first, and a millisecond at least. A future that is kept and no longer polled delays others by so much,
+    /// and by a fiftieth of it (a millisecond at least) if its worker has gone on with another future for the lock.
     pub fn stall_time(mut self, span: Duration) -> Builder {
         self.stall_time = span.max(Duration::from_millis(1));
         self

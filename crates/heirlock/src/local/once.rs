@@ -202,16 +202,22 @@ impl<T> OnceCell<T> {
 
     /// The value, if it is there, out of the cell.
     pub fn into_inner(mut self) -> Option<T> {
-        self.take()
+        self.take_out()
     }
 
     /// The value, if it is there; the cell is empty again.
     pub fn take(&mut self) -> Option<T> {
+        let value = self.take_out()?;
+        self.raw.set_over(false);
+        Some(value)
+    }
+
+    /// The same for who does not use the cell any more.
+    fn take_out(&mut self) -> Option<T> {
         if !self.set.load(Ordering::Relaxed) {
             return None;
         }
         self.set.store(false, Ordering::Relaxed);
-        self.raw.set_over(false);
         // SAFETY: the flag was set after the value was written, and is not set any more, so the value is taken once.
         Some(unsafe { self.value.get_mut().assume_init_read() })
     }
@@ -219,7 +225,7 @@ impl<T> OnceCell<T> {
 
 impl<T> Drop for OnceCell<T> {
     fn drop(&mut self) {
-        drop(self.take());
+        drop(self.take_out());
     }
 }
 

@@ -117,7 +117,7 @@ enum State {
     Bound(Bound),
     /// In the graph, queued or granted; which of both is known under the domain's mutex only.
     Queued(WaitKey, Bound),
-    /// Of a condition: it lost its place, to another wait of its worker or with a notification that it did not take in time.
+    /// Of a condition: another wait of its worker has what it was notified of, or it did not take that in time.
     Displaced,
     Done,
 }

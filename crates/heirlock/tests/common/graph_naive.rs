@@ -258,6 +258,12 @@ impl Naive {
         Reply::Done(true)
     }
 
+    pub(crate) fn revoke(&mut self, wait: Id) -> Reply {
+        self.did.displaced.insert(wait, self.waits[&wait].arrival);
+        self.give_back(wait);
+        Reply::Done(true)
+    }
+
     pub(crate) fn cancel(&mut self, wait: Id) -> Reply {
         match self.waits.get(&wait) {
             None => Reply::Gone,
@@ -349,15 +355,32 @@ impl Naive {
         if upgrades {
             return Reply::Done(false);
         }
-        let was = self.waits.clone();
-        let same = |other: &Wait| other.granted && (other.worker, other.lock, other.mode, other.upgrades) == (worker, lock, mode, false);
-        let fits = was.values().any(|other| same(other) && (self.kind(lock) != Kind::Semaphore || other.depth == depth));
-        let enters = fits || self.enters(worker, lock, mode).is_some_and(|at| self.holds[at].depth.checked_add(depth).is_some());
-        if enters {
+        let grants = self.untaken_of(worker, lock);
+        let same = |other: &Wait| other.mode == mode && !other.upgrades && (self.kind(lock) != Kind::Semaphore || other.depth == depth);
+        let last = grants.iter().copied().filter(|grant| same(&self.waits[grant])).max_by_key(|grant| self.waits[grant].turn);
+        if let Some(grant) = last {
+            // It has that one's grant, and that one has none.
             self.end(wait);
+            let other = self.waits.remove(&grant).unwrap();
+            self.did.displaced.insert(grant, other.arrival);
+            if let Some(at) = self.find(worker, lock) {
+                self.holds[at].depth = self.holds[at].depth - other.depth + depth;
+            }
+            self.take_note(worker, lock);
+            return Reply::Done(true);
         }
-        self.reenter(worker, lock, mode, depth);
-        Reply::Done(enters)
+        let unnoted: u32 = grants.iter().map(|grant| self.waits[grant].depth).sum();
+        let may = |at: &usize| self.holds[*at].depth > unnoted && self.holds[*at].depth.checked_add(depth).is_some();
+        if let Some(at) = self.enters(worker, lock, mode).filter(may) {
+            self.end(wait);
+            self.holds[at].depth += depth;
+            if self.upgrade_of(worker, lock).is_some() {
+                self.closers.push(worker);
+            }
+            return Reply::Done(true);
+        }
+        self.doubt(grants);
+        Reply::Done(false)
     }
 
     pub(crate) fn in_doubt(&self, wait: Id) -> bool {

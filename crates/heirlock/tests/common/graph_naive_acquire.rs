@@ -78,7 +78,7 @@ impl Naive {
         Reply::Held(self.depth(worker, lock))
     }
 
-    pub(crate) fn reenter(&mut self, worker: Id, lock: Id, mode: Mode, depth: u32) -> Option<Reply> {
+    fn reenter(&mut self, worker: Id, lock: Id, mode: Mode, depth: u32) -> Option<Reply> {
         let is_semaphore = self.kind(lock) == Kind::Semaphore;
         if is_semaphore && depth == 0 {
             return Some(Reply::Held(self.depth(worker, lock)));

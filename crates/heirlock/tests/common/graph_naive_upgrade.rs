@@ -76,6 +76,23 @@ impl Naive {
         Reply::Done(true)
     }
 
+    pub(crate) fn transfer_upgradable(&mut self, lock: Id, from: Id, to: Id) -> Reply {
+        let Some(at) = self.find(from, lock).filter(|at| self.holds[*at].mode == Mode::Upgradable) else { return Reply::Done(false) };
+        if from == to || self.depth(to, lock) == u32::MAX {
+            return Reply::Done(from == to);
+        }
+        self.note(from, lock, Mode::Upgradable);
+        self.end_upgrade(from, lock);
+        if self.holds[at].depth == 1 {
+            self.drop_hold(at);
+        } else {
+            self.holds[at].depth -= 1;
+            self.soften(at, Mode::Shared);
+        }
+        self.add_hold(to, lock, Mode::Upgradable, 1);
+        Reply::Done(true)
+    }
+
     pub(crate) fn release_mode(&mut self, worker: Id, lock: Id, mode: Mode) -> Reply {
         let mode = self.mode(lock, mode);
         let Some(at) = self.find(worker, lock) else { return Reply::NotHeld };

@@ -111,7 +111,8 @@ impl Pair {
             57..75 => self.release(),
             75..82 => self.take(),
             82..83 => self.take_over(),
-            83..84 => self.claim(),
+            83..84 if random.chance(50) => self.claim(),
+            83..84 => self.revoke(),
             84..85 => self.dismiss(lock),
             85..91 => self.set_base(worker),
             91..93 => self.transfer(worker),
@@ -138,8 +139,11 @@ impl Pair {
                 _ => {}
             }
         }
+        if self.random.chance(30) {
+            self.claim();
+        }
         if !self.naive.waits().is_empty() && self.random.chance(self.flavour.takes) {
-            if self.random.chance(20) { self.claim() } else { self.take() }
+            self.take();
         }
     }
 
@@ -271,9 +275,40 @@ impl Pair {
 
     /// A future that waits is polled.
     fn claim(&mut self) {
-        let Some(wait) = self.some_wait(Some(false)) else { return };
+        // Most of them beside what another was granted.
+        let waits = self.naive.waits();
+        let granted = |worker, lock| waits.values().any(|wait| wait.2 && (wait.0, wait.1) == (worker, lock));
+        let beside: Vec<Id> = waits.iter().filter(|(_, wait)| !wait.2 && granted(wait.0, wait.1)).map(|(id, _)| *id).collect();
+        let wait = if beside.is_empty() || self.random.chance(10) { self.some_wait(Some(false)) } else { Some(self.random.pick(&beside)) };
+        let Some(wait) = wait else { return };
         let key = self.keys[&wait];
+        let before = self.graph.wait(key).filter(|view| self.naive.has_holders(view.lock.get()));
+        let noted = before.map(|view| self.noted(view.worker, view.lock));
         self.event(&format!("claim {wait}"), |graph, effects, _| (Reply::Done(graph.claim(key, effects)), None), |naive| naive.claim(wait));
+        // Who has it has exactly so much more, whatever else is so: a guard is made of it.
+        if let (Some(view), Some(noted), None) = (before, noted, self.graph.wait(key)) {
+            assert_eq!(self.noted(view.worker, view.lock), noted + u64::from(view.depth), "levels that {wait} has, beside those before");
+        }
+    }
+
+    /// How many levels the worker has taken note of: what its guards are of.
+    fn noted(&self, worker: WorkerKey, lock: LockKey) -> u64 {
+        let depth = self.graph.holders(lock).iter().find(|hold| hold.worker == worker).map_or(0, |hold| u64::from(hold.depth));
+        let grants = self.keys.values().filter_map(|wait| self.graph.wait(*wait));
+        let mine =
+            grants.filter(|wait| wait.state == graph::State::Granted && !wait.upgrades && (wait.worker, wait.lock) == (worker, lock));
+        depth - mine.map(|wait| u64::from(wait.depth)).sum::<u64>()
+    }
+
+    /// Its own worker's other call wants what it was granted.
+    fn revoke(&mut self) {
+        let Some(wait) = self.some_wait(Some(true)) else { return };
+        let key = self.keys[&wait];
+        self.event(
+            &format!("revoke {wait}"),
+            |graph, effects, _| (Reply::Done(graph.revoke(key, effects)), None),
+            |naive| naive.revoke(wait),
+        );
     }
 
     fn take_over(&mut self) {

@@ -23,7 +23,8 @@ impl Pair {
         let Hold { worker, lock, .. } = upgradable[self.random.index(upgradable.len())];
         match self.random.within(0, 10) {
             0..5 => self.upgrade(worker, lock, None),
-            5 => self.try_upgrade(worker, lock),
+            5 if self.random.chance(50) => self.try_upgrade(worker, lock),
+            5 => self.transfer_upgradable(lock, worker),
             6 => {
                 let to = self.mode();
                 self.downgrade_to(worker, lock, to);
@@ -106,6 +107,16 @@ impl Pair {
             &format!("downgrade {lock} of {worker} to {to:?}"),
             |graph, effects, _| (Reply::Done(graph.downgrade(w, l, to, effects)), None),
             |naive| naive.downgrade(worker, lock, to),
+        );
+    }
+
+    fn transfer_upgradable(&mut self, lock: Id, from: Id) {
+        let to = self.workers[self.random.index(self.workers.len())];
+        let (l, f, t) = (LockKey::from_number(lock), WorkerKey::from_number(from), WorkerKey::from_number(to));
+        self.event(
+            &format!("what is upgradable of {lock} goes from {from} to {to}"),
+            |graph, effects, _| (Reply::Done(graph.transfer_upgradable(l, f, t, effects)), None),
+            |naive| naive.transfer_upgradable(lock, from, to),
         );
     }
 

@@ -1,7 +1,7 @@
 //! Several futures of one worker for one lock: what becomes of the others when one is served.
 
 use crate::common::graph_sentences::World;
-use heirlock::local::graph::{Acquired, Displaced, Kind, LockKey, Mode, Request, State, WaitKey, WorkerKey};
+use heirlock::local::graph::{Acquired, Displaced, Kind, Left, LockKey, Mode, Request, State, WaitKey, WorkerKey};
 
 /// A queued acquire of so many permits, by a call of this priority.
 fn call(world: &mut World, worker: WorkerKey, lock: LockKey, depth: u32, priority: i32) -> WaitKey {
@@ -170,4 +170,52 @@ fn who_asks_for_something_else_is_not_passed() {
     world.effects.clear();
     assert_eq!(world.ask(worker, lock, Mode::Exclusive), Acquired::Held(1));
     assert_eq!((world.effects.displaced.len(), world.graph.queue(lock)), (1, vec![writes]));
+}
+
+/// Granted to be upgradable and to read: each future has its own, whichever is polled first, and nothing without it.
+#[test]
+fn who_was_granted_two_modes_has_each_by_its_own_future() {
+    for sequential in [false, true] {
+        let mut world = World::default();
+        let lock = world.lock(Kind::RwLock);
+        let [holder, writer] = [1, 1].map(|base| world.worker(base));
+        let worker = if sequential { world.worker(5) } else { world.bare(5) };
+        world.hold(holder, lock);
+        let upgradable = world.wait_as(worker, lock, Mode::Upgradable);
+        let writes = world.wait(writer, lock);
+        let reads = world.wait_as(worker, lock, Mode::Shared);
+        world.release(holder, lock);
+        // Its place behind the writer, who waits for the same worker, is no reason to wait.
+        assert_eq!(world.effects.granted, [upgradable, reads]);
+        world.effects.clear();
+        assert!(!world.graph.claim(reads, &mut world.effects), "that is for who waits");
+        assert!(world.graph.take(reads, &mut world.effects));
+        assert_eq!((world.graph.holders(lock)[0].depth, in_doubt(&world, upgradable)), (2, true));
+        assert_eq!(world.graph.cancel(upgradable, &mut world.effects), Left::Granted);
+        let hold = world.graph.holders(lock)[0];
+        assert_eq!((hold.worker, hold.mode, hold.depth, world.graph.queue(lock)), (worker, Mode::Shared, 1, vec![writes]));
+    }
+}
+
+/// What is upgradable goes alone: what else the worker was granted it may yet take.
+#[test]
+fn the_upgradable_level_goes_alone() {
+    let mut world = World::default();
+    let lock = world.lock(Kind::RwLock);
+    let [holder, heir, writer] = [1, 2, 1].map(|base| world.worker(base));
+    let task = world.bare(5);
+    world.hold(holder, lock);
+    let upgradable = world.wait_as(task, lock, Mode::Upgradable);
+    let reads = world.wait_as(task, lock, Mode::Shared);
+    world.release(holder, lock);
+    assert!(world.graph.take(upgradable, &mut world.effects));
+    assert!(world.graph.transfer_upgradable(lock, task, heir, &mut world.effects));
+    let writes = world.wait(writer, lock);
+    world.effects.clear();
+    // Dropped, it gives its level up; and then the other's is all there is.
+    assert_eq!(world.graph.wait(reads).unwrap().state, State::Granted);
+    world.graph.cancel(reads, &mut world.effects);
+    assert_eq!(world.owners(lock), [heir]);
+    world.release(heir, lock);
+    assert_eq!(world.effects.granted, [writes]);
 }

@@ -88,10 +88,7 @@ fn case_f02_abandoned_future_b() {
                 if let Poll::Ready(guard) = once(&mut f2).await {
                     *guard.unwrap() += 1;
                 } else {
-                    // Of one line of work that is given back at once.
-                    if Worker::current().is_none() {
-                        end_doubt(&domain, &clock);
-                    }
+                    end_doubt(&domain, &clock);
                     *f2.await.unwrap() += 1;
                 }
             } else {

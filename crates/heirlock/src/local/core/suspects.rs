@@ -17,6 +17,8 @@ pub(super) struct Suspects {
     /// Whether there may be others: found since the watch last looked, or hidden behind one that stands no more. Arms of one task that wait for each
     /// other are found so often that an event does no more than set this.
     doubt: bool,
+    /// When it last looked for them, which is to look at the whole graph.
+    looked: Option<Moment>,
     known: BTreeMap<Vec<(u64, u64)>, Suspect>,
 }
 
@@ -65,16 +67,19 @@ impl Core {
 
     /// Tells of those that have stood for `stall_time`, each once. When to look again.
     pub(super) fn look_at_suspects(&mut self, now: Moment, about: Moment) -> Option<Moment> {
-        let Suspects { mut doubt, mut known } = std::mem::take(&mut self.suspects);
+        let Suspects { mut doubt, mut known, mut looked } = std::mem::take(&mut self.suspects);
         let before = known.len();
         known.retain(|_, suspect| self.stands(&suspect.cycle));
         doubt |= known.len() < before;
-        if doubt {
+        // The watch may come much more often than that, for grants in doubt.
+        let again = looked.map(|looked| looked + self.stall_time / 2).filter(|again| doubt && *again > now);
+        if doubt && again.is_none() {
             for cycle in self.graph.suspected(MOST) {
                 if known.len() < MOST {
                     known.entry(key(&cycle)).or_insert(Suspect { cycle, since: now, told: false });
                 }
             }
+            (doubt, looked) = (false, Some(now));
         }
         for suspect in known.values_mut().filter(|suspect| !suspect.told && suspect.since + self.stall_time <= now) {
             suspect.told = true;
@@ -82,8 +87,9 @@ impl Core {
             self.reports.push(Report::Suspected(links.iter().map(ToString::to_string).collect()));
         }
         // As long as any stands, another may be hidden behind it.
-        let next = known.values().map(|suspect| if suspect.told { now + self.stall_time } else { suspect.since + self.stall_time }).min();
-        self.suspects = Suspects { doubt: false, known };
+        let next = known.values().map(|suspect| if suspect.told { now + self.stall_time } else { suspect.since + self.stall_time });
+        let next = next.chain(again).min();
+        self.suspects = Suspects { doubt, looked, known };
         next
     }
 }

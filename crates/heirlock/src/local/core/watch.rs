@@ -1,8 +1,11 @@
 //! What is due: deadlines, grants that nobody takes, cycles and holds that stand for long.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use super::{Core, Wakes};
 use crate::clock::{Clock, Moment};
-use crate::local::graph::{Left, LockKey, State, WaitKey};
+use crate::local::graph::{Left, LockKey, State, WaitKey, WorkerKey};
 
 /// The watch over grants that nobody takes, and over cycles that may be deadlocks. It is set by a grant and looks at least once each half
 /// `stall_time` while there are any, so that a hand-over reads no clock, and rings for the timer once in that time.
@@ -11,12 +14,15 @@ pub(super) enum Watch {
     Off,
     Asked,
     Next(Moment),
-    /// The same while there are untaken grants in doubt, for which it looks more often.
+    /// A grant has come in doubt: as `Asked`, and to look again soon.
+    Doubted,
+    /// It looks again that soon, for grants in doubt.
     Soon(Moment),
 }
 
-/// For how small a part of `stall_time` a grant in doubt may lie untaken.
+/// For how small a part of `stall_time` a grant in doubt may lie untaken; and for how long at least, as threads do not wake up faster than that.
 const IN_DOUBT: u32 = 50;
+const LEAST: Duration = Duration::from_millis(1);
 
 /// What is to be done next.
 pub(in crate::local) enum Due {
@@ -70,33 +76,36 @@ impl Core {
         true
     }
 
-    /// A grant has come in doubt: the watch looks for such more often.
+    /// A grant has come in doubt.
     pub(super) fn watch_doubts(&mut self) {
-        if matches!(self.watch, Watch::Off | Watch::Next(_)) {
-            self.watch = Watch::Asked;
+        if !matches!(self.watch, Watch::Doubted | Watch::Soon(_)) {
+            self.watch = Watch::Doubted;
             self.ring = true;
         }
     }
 
-    /// Notes since when grants have not been taken. Of one that is older than `stall_time`, or a small part of it if it is in doubt, all who wait behind
-    /// it are told, as who is first of them may not be polled any more either; what they do, they do with the lock at hand.
+    /// Notes since when grants have not been taken, and have been in doubt. Of one for which that is too long all who wait behind it are told, as who is
+    /// first of them may not be polled any more either; what they do, they do with the lock at hand.
     fn look_round(&mut self, now: Moment, about: Moment, wakes: &mut Wakes) {
-        let asked = match self.watch {
+        match self.watch {
             Watch::Off => return,
-            Watch::Asked => true,
             Watch::Next(moment) | Watch::Soon(moment) if moment > now => return,
-            Watch::Next(_) | Watch::Soon(_) => false,
-        };
+            _ => {}
+        }
         // Once asked it stays for a while, or each hand-over would ask anew.
-        let half = now + self.stall_time / 2;
-        let mut next = asked.then_some(half);
-        let (mut stalled, mut doubts) = (Vec::new(), false);
+        let (half, brief) = (now + self.stall_time / 2, (self.stall_time / IN_DOUBT).clamp(LEAST, self.stall_time.max(LEAST)));
+        let mut next = (self.watch == Watch::Asked).then_some(half);
+        let mut soon = (self.watch == Watch::Doubted).then_some(now + brief);
+        let (mut stalled, mut locks) = (Vec::new(), BTreeSet::new());
         self.stalled.clear();
         for (wait, waiter) in self.waiters.iter_mut().filter(|(_, waiter)| waiter.granted) {
-            let in_doubt = self.graph.wait(wait).is_some_and(|view| view.in_doubt);
-            let over = *waiter.untaken.get_or_insert(now) + if in_doubt { self.stall_time / IN_DOUBT } else { self.stall_time };
+            let mut over = *waiter.untaken.get_or_insert(now) + self.stall_time;
+            // One that is offered may have been taken long ago.
+            if !waiter.offered && self.graph.wait(wait).is_some_and(|view| view.in_doubt) {
+                over = over.min(*waiter.doubted.get_or_insert(now) + brief);
+                soon = soon.into_iter().chain([over]).filter(|over| *over > now).min();
+            }
             if over > now {
-                doubts |= in_doubt;
                 next = next.into_iter().chain([half.min(over)]).min();
             } else {
                 // Whoever waits behind it is told now, and whoever comes later sees the mark: there is nothing more to look for.
@@ -106,12 +115,26 @@ impl Core {
         for wait in stalled {
             let Some(lock) = self.graph.wait(wait).map(|view| view.lock) else { continue };
             self.stalled.insert((lock, wait));
+            locks.insert(lock);
+        }
+        for lock in locks {
             for behind in self.graph.queue(lock) {
                 wakes.push(self.waiters.get_mut(&behind).and_then(|waiter| waiter.waker.take()));
             }
         }
-        let next = [next, self.look_at_suspects(now, about)].into_iter().flatten().min();
-        self.watch = next.map_or(Watch::Off, if doubts { Watch::Soon } else { Watch::Next });
+        let next = [next, soon, self.look_at_suspects(now, about)].into_iter().flatten().min();
+        self.watch = next.map_or(Watch::Off, if soon.is_some() { Watch::Soon } else { Watch::Next });
+    }
+
+    /// Takes away from a worker what it was granted of the lock and has not taken for too long: another of its calls, which does not wait, may want it.
+    pub(in crate::local) fn take_back(&mut self, lock: LockKey, worker: WorkerKey) {
+        let marked = self.stalled.range((lock, WaitKey::from_number(0))..).take_while(|(of, _)| *of == lock);
+        let mine = |wait: &WaitKey| self.graph.wait(*wait).is_some_and(|view| view.worker == worker);
+        let mine: Vec<WaitKey> = marked.map(|(_, wait)| *wait).filter(mine).collect();
+        for wait in mine {
+            self.graph.revoke(wait, &mut self.effects);
+            self.stalled.remove(&(lock, wait));
+        }
     }
 
     /// Takes the lock's grants away from those who have not taken them for too long.

@@ -1,7 +1,7 @@
 //! Acquiring.
 
 use super::Graph;
-use super::effects::{Acquired, Displaced, Effects, On, Request, Step};
+use super::effects::{Acquired, Effects, On, Request, Step};
 use super::lock::{Kind, Mode};
 use super::records::{LockKey, State, Wait, WaitKey, WorkerKey};
 use super::search::Ways;
@@ -12,7 +12,8 @@ impl Graph {
     /// Acquires, or queues.
     ///
     /// A worker that has an untaken grant of just this takes that; what becomes of its other waits on the lock says [`take`](Graph::take). A grant of
-    /// another mode, or of another number of permits, comes in doubt; of a read-write lock a sequential worker gives it back first. Of a condition it takes an untaken notification, and holds nothing: 0 levels; so it is
+    /// another mode, or of another number of permits, comes in doubt; of a read-write lock a sequential worker gives it back first. Of a condition it
+    /// takes an untaken notification, and holds nothing: 0 levels; so it is
     /// with the permits of a semaphore that is not tracked. Whoever holds permits and acquires more queues for them like anybody.
     ///
     /// A reader that asks to write, and who is upgradable and asks to be so again or to write, would wait for itself: if it is sequential, that is
@@ -125,19 +126,13 @@ impl Graph {
     }
 
     /// What the worker may have because of what it has: its untaken grant, or a further level. Of permits, none or too many to be counted.
-    pub(super) fn reenter(&mut self, worker: u32, lock: u32, mode: Mode, depth: u32, effects: &mut Effects) -> Option<Acquired> {
+    fn reenter(&mut self, worker: u32, lock: u32, mode: Mode, depth: u32, effects: &mut Effects) -> Option<Acquired> {
         let is_semaphore = self.locks[lock].is_semaphore();
         if is_semaphore && depth == 0 {
             return Some(Acquired::Held(self.depth_of(worker, lock)));
         }
         if let Some(grant) = self.find_fitting(worker, lock, mode, depth) {
-            effects.displaced.push(Displaced { wait: WaitKey(self.waits.id(grant)), arrival: self.waits[grant].arrival });
-            let granted = self.strike(grant);
-            if let Some(hold) = self.find_hold(worker, lock) {
-                let levels = &mut self.holds[hold].depth;
-                *levels = (*levels - granted).saturating_add(depth);
-            }
-            self.take_note(worker, lock, effects);
+            self.take_as(grant, depth, effects);
             let depth = self.depth_of(worker, lock);
             self.finish(effects);
             return Some(Acquired::Held(depth));
@@ -157,11 +152,7 @@ impl Graph {
         }
         let hold = self.enters(worker, lock, mode)?;
         let levels = self.holds[hold].depth.checked_add(depth);
-        self.holds[hold].depth = levels.unwrap_or(self.holds[hold].depth);
-        if self.holds[hold].mode == Mode::Upgradable && self.find_upgrade(worker, lock).is_some() {
-            // It is in its own way now.
-            self.holds_more(worker);
-        }
+        self.deepen(hold, levels.unwrap_or(self.holds[hold].depth));
         self.finish(effects);
         Some(levels.map_or(Acquired::Overflow, Acquired::Held))
     }

@@ -116,7 +116,8 @@ pub struct Effects {
     pub ended: Vec<(WaitKey, Cycle)>,
     /// Waits whose time was over when their turn came.
     pub expired: Vec<WaitKey>,
-    /// Waits that lost their places to another wait of the same worker, or their grants to the next waiter.
+    /// Waits that lost their grants to another wait of the same worker or to the next waiter, or their places because they have nothing to wait for in a
+    /// queue.
     pub displaced: Vec<Displaced>,
     /// Waits that ended because their lock or their worker went.
     pub removed: Vec<WaitKey>,

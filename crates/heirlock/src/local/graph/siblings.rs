@@ -3,43 +3,78 @@
 //! A grant belongs to the worker, whichever of its futures is polled next; and one that is kept and polled no more must not stand in anybody's way.
 //! Whether it will be polled cannot be known: arms of a task are, each when it is woken. So when one of them is served, the others keep their places
 //! and their grants, and come *in doubt*: what they were granted, or will be, is taken over soon if nobody takes it. Whoever is polled is in doubt no
-//! more. So many arms of one worker cost each no more than one.
+//! more. So many arms of one worker need not be polled more often than one each.
 //!
 //! Only those lose their places at once that would not queue again if they were polled: they enter, or are refused.
 
 use super::Graph;
 use super::effects::{Displaced, Effects};
 use super::lock::{Kind, Mode};
-use super::records::{OF_WORKER, Wait, WaitKey};
+use super::records::{Hold, OF_WORKER, State, Wait, WaitKey};
 use super::slab::NIL;
 
 impl Graph {
-    /// A future was polled that waits: it is in doubt no more. If its worker was granted the same by another wait, or may enter the lock again, it has
-    /// that, and its wait ends; then true.
+    /// A future was polled that waits: it is in doubt no more. If its worker was granted the same by another wait, or may enter the lock again by what
+    /// it has taken note of, it has that, and its wait ends; then true.
     pub fn claim(&mut self, wait: WaitKey, effects: &mut Effects) -> bool {
         let Some(slot) = self.is_queued(wait) else { return false };
         let Wait { worker, lock, mode, upgrades, depth, .. } = self.waits[slot];
-        let enters = !upgrades && self.may_enter(worker, lock, mode, depth);
-        if enters {
-            self.end(slot);
-        } else if self.waits[slot].in_doubt {
+        if !upgrades {
+            if let Some(grant) = self.find_fitting(worker, lock, mode, depth) {
+                self.end(slot);
+                self.take_as(grant, depth, effects);
+                self.finish(effects);
+                return true;
+            }
+            let noted = self.enters(worker, lock, mode).filter(|hold| self.holds[*hold].depth > self.untaken_levels(worker, lock));
+            if let Some((hold, levels)) = noted.and_then(|hold| Some((hold, self.holds[hold].depth.checked_add(depth)?))) {
+                self.end(slot);
+                self.deepen(hold, levels);
+                self.finish(effects);
+                return true;
+            }
+            // What it was granted is something else.
+            self.doubt_grants(worker, lock, effects);
+        }
+        if self.waits[slot].in_doubt {
             self.waits[slot].in_doubt = false;
             // Who is in doubt comes after all who are not.
             let entry = &mut self.workers[worker];
             entry.waits = self.waits.unlink(entry.waits, slot, OF_WORKER);
             entry.waits = self.waits.link(entry.waits, slot, OF_WORKER);
         }
-        if !upgrades {
-            // Else it learns at least that it asks for something else than it was granted.
-            self.reenter(worker, lock, mode, depth, effects);
-        }
-        self.finish(effects);
-        enters
+        false
     }
 
-    fn may_enter(&self, worker: u32, lock: u32, mode: Mode, depth: u32) -> bool {
-        self.find_fitting(worker, lock, mode, depth).is_some()
-            || self.enters(worker, lock, mode).is_some_and(|hold| self.holds[hold].depth.checked_add(depth).is_some())
+    /// The worker takes what another of its futures was granted, so many levels deep.
+    pub(super) fn take_as(&mut self, grant: u32, depth: u32, effects: &mut Effects) {
+        let Wait { worker, lock, arrival, .. } = self.waits[grant];
+        effects.displaced.push(Displaced { wait: WaitKey(self.waits.id(grant)), arrival });
+        let granted = self.strike(grant);
+        if let Some(hold) = self.find_hold(worker, lock) {
+            let levels = &mut self.holds[hold].depth;
+            *levels = (*levels - granted).saturating_add(depth);
+        }
+        self.take_note(worker, lock, effects);
+    }
+
+    /// The worker has entered again, so many levels deep.
+    pub(super) fn deepen(&mut self, hold: u32, levels: u32) {
+        let Hold { worker, lock, mode, .. } = self.holds[hold];
+        self.holds[hold].depth = levels;
+        if mode == Mode::Upgradable && self.find_upgrade(worker, lock).is_some() {
+            // It is in its own way now.
+            self.holds_more(worker);
+        }
+    }
+
+    /// Revokes an untaken grant, whether or not anybody waits: for another call of its own worker that will not wait. False if there is none.
+    pub fn revoke(&mut self, wait: WaitKey, effects: &mut Effects) -> bool {
+        let Some(slot) = self.waits.slot(wait.0).filter(|slot| self.waits[*slot].state == State::Granted) else { return false };
+        effects.displaced.push(Displaced { wait, arrival: self.waits[slot].arrival });
+        self.give_back(slot);
+        self.finish(effects);
+        true
     }
 
     /// The worker has taken note of what it was granted, or had it at once: what becomes of its other futures for the lock.

@@ -76,6 +76,36 @@ impl Graph {
         true
     }
 
+    /// Gives the upgradable level of a hold to another worker; what else it has it keeps, as a reader. An upgrade of it that waits loses its place. False
+    /// if it is not upgradable, or if the other would hold more levels than can be counted.
+    pub fn transfer_upgradable(&mut self, lock: LockKey, from: WorkerKey, to: WorkerKey, effects: &mut Effects) -> bool {
+        let (Some(from), Some(to)) = (self.workers.slot(from.0), self.workers.slot(to.0)) else { return false };
+        let Some(lock) = self.locks.slot(lock.0) else { return false };
+        let Some(hold) = self.find_hold(from, lock).filter(|hold| self.holds[*hold].mode == Mode::Upgradable) else { return false };
+        if self.depth_of(to, lock) == u32::MAX {
+            return false;
+        }
+        if from == to {
+            return true;
+        }
+        self.note(from, lock, Mode::Upgradable);
+        self.end_upgrade(from, lock, effects);
+        let Hold { depth, origin, .. } = self.holds[hold];
+        if depth == 1 {
+            self.drop_hold(hold);
+        } else {
+            self.holds[hold].depth = depth - 1;
+            self.soften(hold, Mode::Shared);
+        }
+        self.settle();
+        // Nothing was granted in between.
+        let hold = self.add_hold(to, lock, Mode::Upgradable, 1);
+        self.found(hold, origin);
+        self.holds_more(to);
+        self.finish(effects);
+        true
+    }
+
     /// Gives up one level of this mode, where a hold may have levels of two: who is upgradable may read beside that. When the upgradable level goes,
     /// what remains is a reader's, and an upgrade that waits loses its place.
     pub fn release_mode(&mut self, worker: WorkerKey, lock: LockKey, mode: Mode, effects: &mut Effects) -> Released {

@@ -41,23 +41,14 @@ impl Shared {
 
     /// The upgradable level becomes another worker's: of the holder whose guard knows this number, which then is the other's.
     pub(in crate::local) fn transfer_upgradable(&self, number: &Number, to: &Worker) {
-        self.raw.domain().event(|core| {
+        let domain = self.raw.domain();
+        domain.event(|core| {
             let (key, holder) = (self.begin(core), WorkerKey::from_number(number.load(Ordering::Relaxed)));
+            core.note_time(key, domain.clock());
             let heir = core.enlist(&Owner::Worker(to.clone()));
             // An upgrade that was granted and forgotten is over with the hold that it is of.
             core.graph.downgrade(holder, key, Mode::Upgradable, &mut core.effects);
-            let hold = core.graph.holding(key).find(|hold| hold.worker == holder);
-            // All levels at once, so that nobody else is upgradable in between; then those of a reader, whose guards stay this holder's, go back the way
-            // on which readers are handed over.
-            if let Some(hold) = hold.filter(|_| holder != heir)
-                && core.graph.transfer(key, holder, heir, &mut core.effects)
-            {
-                let reads = hold.depth - 1;
-                if reads > 0 {
-                    core.graph.hold(holder, key, Mode::Shared, reads, &mut core.effects);
-                    core.graph.note_origin(holder, key, hold.origin);
-                    core.graph.release_levels(heir, key, reads, &mut core.effects);
-                }
+            if core.graph.transfer_upgradable(key, holder, heir, &mut core.effects) {
                 number.store(heir.get(), Ordering::Relaxed);
             }
             core.leaves(holder);
@@ -192,7 +183,7 @@ impl Word for Upgrading<'_> {
     }
 
     fn why_not(&self) -> String {
-        format!("{} has other readers", self.lock.raw.label())
+        format!("{} has other read guards", self.lock.raw.label())
     }
 
     fn ask_graph(&self, core: &mut Core, request: &Request, may_wait: bool) -> Option<Acquired> {

@@ -153,6 +153,9 @@ pub trait Word {
         if !ask.over && !ask.declared && self.nests() {
             core.nests(worker, key, Some(ask.site));
         }
+        if ask.over {
+            core.take_back(key, worker);
+        }
         let mut entered = queue(self, core, ask, waker, worker, key);
         // Only now: it may be the only one who waits, and a grant is taken over only by who does.
         core.take_over(key);

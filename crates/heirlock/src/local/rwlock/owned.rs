@@ -252,3 +252,15 @@ impl<T: ?Sized, U: ?Sized + fmt::Debug, P> fmt::Debug for OwnedRwLockWriteGuard<
         (**self).fmt(f)
     }
 }
+
+impl<T: ?Sized, U: ?Sized + fmt::Display, P> fmt::Display for OwnedRwLockReadGuard<T, U, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: ?Sized, U: ?Sized + fmt::Display, P> fmt::Display for OwnedRwLockWriteGuard<T, U, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}

@@ -1,0 +1,273 @@
+//! What the SQLite store makes of a full disk, of time namespaces and of wall clocks that jump: with the real ones, so most of it needs root.
+//!
+//! A test that needs a place of its own (a small disk, another time) runs itself once more within it, as a process of its own.
+#![cfg(all(feature = "sqlite", target_os = "linux"))]
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use heirlock::{Lease, Locks, LostReason, Released};
+
+const fn ms(span: u64) -> Duration {
+    Duration::from_millis(span)
+}
+
+/// What a test that is run within another place is told.
+const INSIDE: &str = "HEIRLOCK_TEST_INSIDE";
+
+/// Where this process is inside, if it is.
+fn inside() -> Option<PathBuf> {
+    std::env::var_os(INSIDE).map(PathBuf::from)
+}
+
+/// Whether what the case needs is here. Without root it is said that it did not run, and what it needs; with root it must run.
+fn can_unshare(case: &str) -> bool {
+    if rustix::process::geteuid().is_root() {
+        return true;
+    }
+    eprintln!("NOT RUN: {case} needs root, for unshare(1) and mount(8)");
+    false
+}
+
+/// This test program, to run this one test, by this command before it.
+fn again(wrapper: &[&str], test: &str, place: &Path) -> Command {
+    let mut command = Command::new(wrapper[0]);
+    command.args(&wrapper[1..]).arg(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(INSIDE, place);
+    command
+}
+
+/// Its end; what it said is shown.
+#[track_caller]
+fn assert_passes(mut command: Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let (told, complaints) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && told.contains("1 passed"), "{command:?}: {}\n{told}\n{complaints}", output.status);
+}
+
+async fn connect(file: &Path) -> Locks {
+    Locks::connect(&format!("sqlite:{}", file.display())).await.unwrap()
+}
+
+/// A directory where the tests are built.
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// Writes until nothing more fits; what makes room again when it is removed.
+fn fill(disk: &Path) -> PathBuf {
+    let path = disk.join("filler");
+    let mut file = File::create(&path).unwrap();
+    // The last blocks one by one.
+    for size in [4096, 512, 1] {
+        while file.write_all(&vec![1; size]).is_ok() {}
+    }
+    path
+}
+
+/// Waits until the store is in trouble that is told so.
+async fn trouble(locks: &Locks, word: &str) {
+    let by = Instant::now() + ms(10_000);
+    loop {
+        match locks.trouble() {
+            Some(trouble) if trouble.contains(word) => return,
+            trouble => assert!(Instant::now() < by, "no trouble with {word:?}, but {trouble:?}"),
+        }
+        tokio::time::sleep(ms(5)).await;
+    }
+}
+
+/// Waits until all is said that could not be, and the lease renewed.
+async fn mended(locks: &Locks, lease: &Lease, least: Duration) {
+    let by = Instant::now() + ms(10_000);
+    while lease.remaining() < least || locks.trouble().is_some() {
+        assert!(Instant::now() < by, "{:?} left, {:?}", lease.remaining(), locks.trouble());
+        tokio::time::sleep(ms(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn case_s23_a_full_disk() {
+    let test = "case_s23_a_full_disk";
+    let Some(disk) = inside() else {
+        if can_unshare(test) {
+            let place = directory();
+            // The disk is seen by that process alone, and gone with it.
+            let mount = format!("mount -t tmpfs -o size=512k tmpfs '{}' && exec \"$0\" \"$@\"", place.path().display());
+            assert_passes(again(&["unshare", "--mount", "sh", "-c", &mount], test, place.path()));
+        }
+        return;
+    };
+    let file = disk.join("leases.db");
+    let ttl = ms(3_000);
+    let locks = connect(&file).await;
+    let lease = locks.lock("kept").ttl(ttl).renew_every(ms(200)).await.unwrap();
+    let fence = lease.fence();
+    // For a moment: renewals fail, and are tried again, until there is room.
+    let filler = fill(&disk);
+    trouble(&locks, "is full: free some space").await;
+    assert!(lease.is_valid());
+    // Who asks now is told as plainly.
+    let error = locks.lock("other").timeout(ms(100)).await.unwrap_err();
+    assert!(format!("{error:?} {error}").contains("full") || error.is_timeout(), "{error:?}");
+    fs::remove_file(&filler).unwrap();
+    mended(&locks, &lease, ttl - ms(500)).await;
+    assert_eq!((lease.fence(), lease.lost_reason()), (fence, None));
+    // For good: it is lost when its validity ends, not before and not much after.
+    let filler = fill(&disk);
+    trouble(&locks, "is full: free some space").await;
+    let (left, since) = (lease.remaining(), Instant::now());
+    assert_eq!(lease.lost().await, LostReason::Expired);
+    let lasted = since.elapsed();
+    assert!(lasted + ms(250) >= left && lasted <= left + ms(500), "lost after {lasted:?}, {left:?} were left");
+    fs::remove_file(&filler).unwrap();
+    // Nothing is damaged, and the next has it with a larger fence.
+    let next = connect(&file).await.lock("kept").ttl(ttl).await.unwrap();
+    assert!(next.fence() > fence);
+    assert_eq!(lease.release().await.unwrap(), Released::AlreadyLost);
+    assert_eq!(next.release().await.unwrap(), Released::InTime);
+    let sql = rusqlite::Connection::open(&file).unwrap();
+    assert_eq!(sql.query_row("PRAGMA integrity_check", [], |row| row.get::<_, String>(0)).unwrap(), "ok");
+}
+
+/// A process that holds a lease in some other time, until it is killed.
+struct Holder(Child);
+
+impl Holder {
+    fn start(wrapper: &[&str], test: &str, file: &Path, environment: &[(&str, &OsStr)]) -> Holder {
+        let mut child = again(wrapper, test, file).envs(environment.iter().copied()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut told = String::new();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        // It says so when it holds.
+        let holds = lines.by_ref().map_while(Result::ok).any(|line| {
+            told += &line;
+            line.contains("it holds")
+        });
+        assert!(holds, "{told}");
+        Holder(child)
+    }
+
+    /// With all that it started: of unshare, too.
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _gone: std::io::Result<()> = self.0.kill();
+    }
+}
+
+const TTL: Duration = ms(2_000);
+
+/// What a [`Holder`] does.
+async fn hold(file: &Path) {
+    let locks = connect(file).await;
+    let lease = locks.lock("held").ttl(TTL).await.unwrap();
+    println!("it holds, in a {:?} of its own", std::time::SystemTime::now());
+    lease.lost().await;
+}
+
+/// How long the holder has yet, as this process sees it.
+async fn left(locks: &Locks) -> u64 {
+    locks.inspect("held").await.unwrap().holders.first().map_or(0, |holder| holder.expires_in_ms)
+}
+
+/// The store as it is seen here agrees for so long with who holds in another time: it is renewed, never seen over, never seen longer than it may be.
+async fn assert_agree(locks: &Locks, span: Duration) {
+    let until = Instant::now() + span;
+    while Instant::now() < until {
+        let left = Duration::from_millis(left(locks).await);
+        assert!(left <= TTL && !left.is_zero(), "{left:?} of {TTL:?} left");
+        assert!(locks.try_lock("held").await.unwrap_err().is_busy());
+        tokio::time::sleep(ms(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn case_s25_time_namespaces_agree() {
+    let test = "case_s25_time_namespaces_agree";
+    if let Some(file) = inside() {
+        return hold(&file).await;
+    }
+    if !can_unshare(test) {
+        return;
+    }
+    // Later, and as if the machine had just started.
+    let uptime = fs::read_to_string("/proc/uptime").unwrap();
+    let earlier = format!("-{}", uptime.split('.').next().unwrap().parse::<u64>().unwrap() - 1);
+    for shift in ["864000", &earlier] {
+        let place = directory();
+        let file = place.path().join("leases.db");
+        let locks = connect(&file).await;
+        // `unshare` waits for its child; that is killed with it.
+        let wrapper = ["unshare", "--time", "--boottime", shift, "--fork", "--kill-child"];
+        let mut holder = Holder::start(&wrapper, test, &file, &[]);
+        assert_agree(&locks, TTL * 2).await;
+        // It dies: the next has it when the ttl is over, by the time here as by the time there.
+        let fence = locks.inspect("held").await.unwrap().last_fence;
+        holder.kill();
+        let killed = Instant::now();
+        let next = locks.lock("held").ttl(TTL).timeout(TTL * 3).await.unwrap();
+        let after = killed.elapsed();
+        assert!(after <= TTL + ms(1_000), "shifted by {shift} s: held after {after:?}");
+        assert!(next.fence() > fence);
+    }
+}
+
+/// The wall clock of the holder's process jumps an hour, there and back.
+#[tokio::test]
+async fn case_s15_the_clients_wall_clock_jumps() {
+    let test = "case_s15_the_clients_wall_clock_jumps";
+    if let Some(file) = inside() {
+        return hold(&file).await;
+    }
+    let Some(library) = faketime() else {
+        // Where tests must all run, it is installed.
+        eprintln!("NOT RUN: {test} needs libfaketime (Debian: faketime)");
+        return;
+    };
+    let place = directory();
+    let (file, time) = (place.path().join("leases.db"), place.path().join("time"));
+    let set = |offset: &str| {
+        // Replaced whole, so that nobody reads half of it.
+        let new = time.with_extension("new");
+        fs::write(&new, offset).unwrap();
+        fs::rename(&new, &time).unwrap();
+    };
+    set("+0");
+    let locks = connect(&file).await;
+    let environment = [
+        ("LD_PRELOAD", library.as_os_str()),
+        ("FAKETIME_TIMESTAMP_FILE", time.as_os_str()),
+        ("FAKETIME_NO_CACHE", OsStr::new("1")),
+        // Only what a person or a time server sets: the kernel's count since its start is no wall clock.
+        ("FAKETIME_DONT_FAKE_MONOTONIC", OsStr::new("1")),
+        ("DONT_FAKE_MONOTONIC", OsStr::new("1")),
+    ];
+    let mut holder = Holder::start(&["env"], test, &file, &environment);
+    for offset in ["+1h", "-1h", "+0"] {
+        set(offset);
+        assert_agree(&locks, TTL * 3 / 2).await;
+    }
+    set("+1h");
+    holder.kill();
+    let killed = Instant::now();
+    let next = locks.lock("held").ttl(TTL).timeout(TTL * 3).await.unwrap();
+    let after = killed.elapsed();
+    // Nothing early: it was renewed a third of the ttl before, at most, and as much again for a slow machine.
+    assert!(after + TTL * 2 / 3 >= TTL && after <= TTL + ms(1_000), "held after {after:?}");
+    drop(next);
+}
+
+fn faketime() -> Option<PathBuf> {
+    let places = fs::read_dir("/usr/lib").ok()?.filter_map(Result::ok).map(|entry| entry.path().join("faketime/libfaketime.so.1"));
+    places.chain([PathBuf::from("/usr/lib/faketime/libfaketime.so.1")]).find(|path| path.exists())
+}
