@@ -30,7 +30,7 @@ mod exchanged {
     #[inline]
     pub(crate) fn full_fence() {}
 
-    /// A function that is `const` but in a model, for loom must note where and when an atomic was made.
+    /// A function that is `const` but in a model: loom must note where and when an atomic was made, and shuttle cannot take one apart in a constant.
     macro_rules! const_fn {
         ($(#[$meta:meta])* $vis:vis const fn $($rest:tt)+) => { $(#[$meta])* $vis const fn $($rest)+ };
     }
@@ -98,13 +98,13 @@ mod exchanged {
     }
 
     macro_rules! const_fn {
-        ($(#[$meta:meta])* $vis:vis const fn $($rest:tt)+) => { $(#[$meta])* $vis const fn $($rest)+ };
+        ($(#[$meta:meta])* $vis:vis const fn $($rest:tt)+) => { $(#[$meta])* $vis fn $($rest)+ };
     }
     pub(crate) use const_fn;
 
     macro_rules! each {
         ($new:expr; $count:expr) => {
-            [const { $new }; $count]
+            std::array::from_fn::<_, { $count }, _>(|_| $new)
         };
     }
     pub(crate) use each;
