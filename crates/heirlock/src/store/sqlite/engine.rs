@@ -34,6 +34,8 @@ pub(super) struct Outside {
     pub(super) mode: u32,
     pub(super) prefix: Arc<str>,
     pub(super) clock: Arc<dyn StoreClock>,
+    /// Which boot its instants count from.
+    pub(super) boot: String,
     pub(super) notices: Option<Notices>,
     /// When the next sweep is, and the name behind which it goes on.
     pub(super) next_sweep: Instant,
@@ -105,6 +107,18 @@ fn removed(path: &Path) -> Error {
     Error::new(Kind::Lost, format!("{} was removed, and all locks in it are lost", path.display()))
 }
 
+/// What stands in the place of a boot's id in a file that two kernels have written to. No boot is called so.
+pub(super) const TWO_KERNELS: &str = "two kernels";
+
+/// The file is on a volume that two machines have mounted: each has a time of its own, and neither sees the other's locks on the file for certain.
+pub(super) fn two_kernels(path: &Path) -> Error {
+    let what = format!(
+        "{} is shared by two kernels, whose times do not agree: give each machine a file of its own, and remove this one when nobody uses it",
+        path.display()
+    );
+    Error::new(Kind::Incompatible, what)
+}
+
 struct End<'m>(&'m Mailbox);
 
 impl Drop for End<'_> {
@@ -114,9 +128,9 @@ impl Drop for End<'_> {
 }
 
 fn open(outside: &mut Outside) -> Result<(Connection, Log, Claim)> {
-    let boot = outside.clock.boot_id();
+    outside.boot = outside.clock.boot_id();
     let claim = Claim::of(&outside.path, outside.mode)?;
-    let mut db = schema::connect(&claim.path, &boot, &mut Patience::new(&|| false))?;
+    let mut db = schema::connect(&claim.path, &outside.boot, &mut Patience::new(&|| false))?;
     if !claim.stands(&outside.path) {
         return Err(Error::new(Kind::Unreachable, format!("{} was replaced while it was opened", outside.path.display())));
     }
@@ -124,7 +138,7 @@ fn open(outside: &mut Outside) -> Result<(Connection, Log, Claim)> {
     if outside.notices.is_none() {
         outside.notices = Some(Notices::beside(&claim.path, outside.mode, Arc::clone(&outside.prefix)));
     }
-    Engine { sql: Statements::new(&db), outside, broken: false }.rebase(&boot)?;
+    Engine { sql: Statements::new(&db), outside, broken: false }.rebase()?;
     let log = Log::of(&mut db).map_err(|cause| explain(&outside.path, cause))?;
     Ok((db, log, claim))
 }
@@ -177,12 +191,31 @@ impl<'c> Engine<'c> {
         gave_up: GaveUp<'_>,
         work: impl FnOnce(&mut Statements<'c>, StoreTime) -> rusqlite::Result<T>,
     ) -> Result<T> {
+        let boot = std::mem::take(&mut self.outside.boot);
+        let done = self.transaction_of_any_boot(gave_up, |sql, time| {
+            // Whoever came with another boot has counted all anew, as after a restart; but there was none, as this process has lived on. Neither of
+            // both may go on, so that is left for the other to find.
+            if !sql.is_boot(&boot)? {
+                sql.get(Sql::NoteBoot)?.execute([TWO_KERNELS])?;
+                return Ok(None);
+            }
+            work(sql, time).map(Some)
+        });
+        self.outside.boot = boot;
+        done?.ok_or_else(|| two_kernels(&self.outside.path))
+    }
+
+    /// The same whichever boot the file's instants count from.
+    pub(super) fn transaction_of_any_boot<T>(
+        &mut self,
+        gave_up: GaveUp<'_>,
+        work: impl FnOnce(&mut Statements<'c>, StoreTime) -> rusqlite::Result<T>,
+    ) -> Result<T> {
         let (sql, path) = (&mut self.sql, &self.outside.path);
         let begin = sql.get(Sql::Begin).map_err(|cause| explain(path, cause))?;
         Patience::new(gave_up).busy(path, || begin.raw_execute())?;
         // Not before: whoever waited for the file for a second would act on a time that others have left behind.
         let now = self.outside.clock.now();
-        // Here is the place to look at the boot in `meta` again: a file that two kernels share would be noticed by both.
         match work(sql, now).and_then(|done| sql.run(Sql::Commit).map(|()| done)) {
             Ok(done) => Ok(done),
             Err(cause) => {

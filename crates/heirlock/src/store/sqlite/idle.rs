@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use super::columns::instant;
-use super::engine::{Engine, PAGE, ledger_now};
+use super::engine::{Engine, PAGE, TWO_KERNELS, ledger_now, two_kernels};
 use super::rows::KeyRows;
-use super::sql::{Sql, Statements};
+use super::sql::Sql;
 use crate::Result;
 use crate::lease::ledger::{self, TOMBSTONE_MS};
 use crate::lease::{Rows, State, Ticket};
@@ -80,15 +80,18 @@ impl Engine<'_> {
     ///
     /// A reboot frees nothing: what the holders guarded may still be under way elsewhere (a job on another machine, say), and how long the
     /// machine was off is not known.
-    pub(super) fn rebase(&mut self, boot: &str) -> Result<()> {
-        let boot_of = |sql: &mut Statements<'_>| sql.get(Sql::Boot)?.query_one((), |row| row.get::<_, String>(0));
-        if self.read(&|| false, boot_of)? == boot {
+    pub(super) fn rebase(&mut self) -> Result<()> {
+        let boot = self.outside.boot.clone();
+        if self.read(&|| false, |sql| sql.is_boot(&boot))? {
             return Ok(());
         }
-        self.transaction(&|| false, |sql, time| {
+        let is_ours = self.transaction_of_any_boot(&|| false, |sql, time| {
+            if sql.is_boot(TWO_KERNELS)? {
+                return Ok(false);
+            }
             // Another process may have been faster.
-            if boot_of(sql)? == boot {
-                return Ok(());
+            if sql.is_boot(&boot)? {
+                return Ok(true);
             }
             let mut after = String::new();
             loop {
@@ -110,9 +113,10 @@ impl Engine<'_> {
                     None => break,
                 }
             }
-            sql.get(Sql::NoteBoot)?.execute([boot])?;
-            Ok(())
-        })
+            sql.get(Sql::NoteBoot)?.execute([&boot])?;
+            Ok(true)
+        })?;
+        if is_ours { Ok(()) } else { Err(two_kernels(&self.outside.path)) }
     }
 }
 

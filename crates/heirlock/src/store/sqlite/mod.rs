@@ -150,6 +150,7 @@ impl Options {
             }
             let prefix: Arc<str> = self.prefix.into();
             let outside = Outside {
+                boot: String::new(),
                 path: path.clone(),
                 mode: self.mode,
                 prefix: Arc::clone(&prefix),

@@ -102,6 +102,11 @@ impl<'c> Statements<'c> {
         })
     }
 
+    /// Whether the instants in the file count from this boot.
+    pub(super) fn is_boot(&mut self, boot: &str) -> Result<bool> {
+        self.get(Sql::Boot)?.query_one((), |row| Ok(row.get_ref(0)?.as_str()? == boot))
+    }
+
     /// Runs a statement without parameters that answers nothing.
     pub(super) fn run(&mut self, sql: Sql) -> Result<()> {
         self.get(sql)?.raw_execute().map(drop)

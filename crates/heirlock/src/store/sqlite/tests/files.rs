@@ -132,6 +132,30 @@ fn another_boot_gives_everything_its_full_length_once() {
     assert_eq!(pollster::block_on(store.leave(&key("nightly"), Leave { token: token(1), settled: true })).unwrap().was, Was::Gone);
 }
 
+/// As after a restart, but whoever was there before it is still there.
+#[test]
+fn two_kernels_on_one_volume_are_told_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("leases.db");
+    let with = |boot| SqliteStore::options().clock(SetClock::new(boot)).open(&path);
+    let told = |error: crate::Error| assert!(error.is_incompatible() && error.to_string().contains("two kernels"), "{error:?}");
+    let one = with("one").unwrap();
+    let first = fence(enter(&one, "nightly", request(1)));
+    let two = with("two").unwrap();
+    assert!(matches!(enter(&two, "nightly", request(2)), Answer::Queued { .. }));
+    // The first that finds it out, and from then on everybody, whoever he is.
+    told(pollster::block_on(one.enter(&key("hourly"), request(3))).unwrap_err());
+    told(pollster::block_on(two.enter(&key("hourly"), request(4))).unwrap_err());
+    for boot in ["one", "two", "three"] {
+        told(with(boot).unwrap_err());
+    }
+    told(pollster::block_on(two.inspect(&key("nightly"))).unwrap_err());
+    // With a new file all begins anew.
+    drop((one, two));
+    fs::remove_file(&path).unwrap();
+    assert!(fence(enter(&with("two").unwrap(), "nightly", request(5))) >= first);
+}
+
 #[test]
 fn fences_grow_beyond_a_key_that_was_forgotten() {
     let directory = tempfile::tempdir().unwrap();
