@@ -27,6 +27,7 @@ fn main() {
     crowd(&mut report);
     hand_over(&mut report);
     waiting(&mut report);
+    held(&mut report);
     report.finish();
 }
 
@@ -257,4 +258,70 @@ fn peer(url: &str) {
             other => panic!("{other}?"),
         }
     }
+}
+
+/// One session that holds 10,000 keys: what keeping them costs, and whom that keeps waiting.
+fn held(report: &mut Report) {
+    const KEYS: u32 = 10_000;
+    const SPAN: Duration = Duration::from_secs(20);
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("held.db").display());
+    let (locks, other) = (block_on(Locks::connect(&url)).unwrap(), block_on(Locks::connect(&url)).unwrap());
+    let cycle = || {
+        let asked = Instant::now();
+        other.lock_blocking("other").unwrap().release_blocking().unwrap();
+        asked.elapsed()
+    };
+    // What the other client costs by itself, and how long it then takes.
+    let pause = Duration::from_millis(20);
+    let (cpu, begun) = (cpu_time(), Instant::now());
+    let mut alone = Duration::ZERO;
+    while begun.elapsed() < SPAN / 4 {
+        alone = alone.max(cycle());
+        std::thread::sleep(pause);
+    }
+    let idle = (cpu_time() - cpu) / begun.elapsed().as_secs_f64();
+    let before = resident_bytes();
+    let leases: Vec<Lease> =
+        (0..KEYS).map(|number| locks.lock(format!("key {number}")).ttl(Duration::from_secs(10)).blocking().unwrap()).collect();
+    let bytes = (resident_bytes() - before).max(0.0) / f64::from(KEYS);
+    let (cpu, begun) = (cpu_time(), Instant::now());
+    let mut slowest = Duration::ZERO;
+    while begun.elapsed() < SPAN {
+        slowest = slowest.max(cycle());
+        std::thread::sleep(pause);
+    }
+    let share = (cpu_time() - cpu) / begun.elapsed().as_secs_f64() - idle;
+    assert!(leases.iter().all(Lease::is_valid), "none may be lost");
+    let figure = |what: &str, ours: String, peer: &str, measured: f64, aim: f64, unit: &'static str| Figure {
+        what: what.into(),
+        ours,
+        peer: peer.into(),
+        measured,
+        aim: Some(aim),
+        unit,
+    };
+    report.add(figure("10,000 keys held, ttl 10 s: of one core", format!("{:.1}%", share * 100.0), "-", share * 100.0, 5.0, "%"));
+    report.add(figure(
+        "the longest acquire + release of another client meanwhile, and without",
+        format!("{:.1} ms", slowest.as_secs_f64() * 1e3),
+        &format!("{:.1} ms", alone.as_secs_f64() * 1e3),
+        slowest.as_secs_f64() * 1e3,
+        30.0,
+        "ms",
+    ));
+    report.add(figure("memory of a held lease", format!("{bytes:.0} bytes"), "-", bytes, 1024.0, "bytes"));
+}
+
+/// What this process has used of the processors, in seconds.
+fn cpu_time() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    // Behind the program's name, which may have blanks in it; in hundredths of a second.
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    [11, 12].map(|at: usize| fields[at].parse::<f64>().unwrap()).iter().sum::<f64>() / 100.0
+}
+
+fn resident_bytes() -> f64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() * 4096.0
 }
