@@ -4,60 +4,22 @@
 #![cfg(all(feature = "sqlite", target_os = "linux"))]
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod common {
+    pub(crate) mod elsewhere;
+}
+
 use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use common::elsewhere::{again, assert_passes, can_unshare, fill, inside, not_run};
 use heirlock::{Lease, Locks, LostReason, Released};
 
 const fn ms(span: u64) -> Duration {
     Duration::from_millis(span)
-}
-
-/// What a test that is run within another place is told.
-const INSIDE: &str = "HEIRLOCK_TEST_INSIDE";
-
-/// Where this process is inside, if it is.
-fn inside() -> Option<PathBuf> {
-    std::env::var_os(INSIDE).map(PathBuf::from)
-}
-
-/// Whether unshare(1) may do what the case needs. Where it may not, that is told.
-fn can_unshare(case: &str, way: &str) -> bool {
-    let can = Command::new("unshare").args([way, "--fork", "true"]).output().is_ok_and(|output| output.status.success());
-    if !can {
-        not_run(case, &format!("unshare {way}, that is to say root"));
-    }
-    can
-}
-
-/// Told where somebody sees it: who runs the tests may name a file for it.
-fn not_run(case: &str, needs: &str) {
-    let line = format!("NOT RUN: {case}: it needs {needs}\n");
-    eprint!("{line}");
-    if let Some(list) = std::env::var_os("HEIRLOCK_NOT_RUN") {
-        let mut list = File::options().append(true).create(true).open(list).unwrap();
-        list.write_all(line.as_bytes()).unwrap();
-    }
-}
-
-/// This test program, to run this one test, by this command before it.
-fn again(wrapper: &[&str], test: &str, place: &Path) -> Command {
-    let mut command = Command::new(wrapper[0]);
-    command.args(&wrapper[1..]).arg(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(INSIDE, place);
-    command
-}
-
-/// Its end; what it said is shown.
-#[track_caller]
-fn assert_passes(mut command: Command) {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let (told, complaints) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && told.contains("1 passed"), "{command:?}: {}\n{told}\n{complaints}", output.status);
 }
 
 async fn connect(file: &Path) -> Locks {
@@ -67,17 +29,6 @@ async fn connect(file: &Path) -> Locks {
 /// A directory where the tests are built.
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
-}
-
-/// Writes until nothing more fits; what makes room again when it is removed.
-fn fill(disk: &Path) -> PathBuf {
-    let path = disk.join("filler");
-    let mut file = File::create(&path).unwrap();
-    // The last blocks one by one.
-    for size in [4096, 512, 1] {
-        while file.write_all(&vec![1; size]).is_ok() {}
-    }
-    path
 }
 
 /// Waits until the store is in trouble that is told so.
