@@ -226,13 +226,13 @@ fn random_faults() {
     // No write is lost: each raise was of what the one before had written, and fences never fell.
     let mut raises = 0;
     for key in 0..KEYS {
-        let text = fs::read_to_string(place.path().join(format!("guarded {key}"))).unwrap();
+        let written = fs::read_to_string(place.path().join(format!("guarded {key}"))).unwrap();
         let mut last = (0, 0);
-        for line in text.lines().map(parse) {
+        for line in written.lines().map(parse) {
             // Either who came with a larger fence has read the number, or who has the fence has raised it by one, once.
             let advanced = line.0 > last.0 && line.1 == last.1;
-            let raised = line.0 == last.0 && line.1 == last.1 + 1;
-            assert!(advanced || raised, "key {key}: {line:?} after {last:?}");
+            let one_more = line.0 == last.0 && line.1 == last.1 + 1;
+            assert!(advanced || one_more, "key {key}: {line:?} after {last:?}");
             last = line;
         }
         raises += last.1;
