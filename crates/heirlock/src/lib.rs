@@ -29,6 +29,7 @@
 //!
 //! # Where to look
 //! - [`Locks`], [`Lease`] and [`lease::Acquire`]: what a user calls.
+//! - [`lease::FencedCell`], [`lease::Fences`] and [`lease::fence_sql`]: how what is guarded refuses a holder that is too late.
 //! - [`local`]: locks within one process, with inheritance and deadlock errors.
 //! - [`store`]: the engines. `sqlite:` is shared by all processes of a machine (feature `sqlite`), `memory:` stays within one.
 //! - [`lease::ledger`]: the rules, as a pure state machine; [`lease::Store`]: what an engine must do.
@@ -64,3 +65,7 @@ pub use worker::{Run, WeakWorker, Worker, WorkerId};
 #[doc = include_str!("../../../docs/local.md")]
 #[doc = include_str!("../../../docs/leases.md")]
 struct Guides;
+
+#[cfg(all(doctest, feature = "tokio", feature = "sqlite"))]
+#[doc = include_str!("../../../docs/fences.md")]
+struct GuideToFences;

@@ -3,7 +3,7 @@
 
 use std::future::{IntoFuture, Ready};
 
-use heirlock::lease::{Acquire, Key, KeyView, Lease, Locks, Notice, Store, Ticket, Token};
+use heirlock::lease::{Acquire, Fenced, FencedCell, Fences, Key, KeyView, Lease, Locks, Notice, Sequencer, Store, Ticket, Token};
 use heirlock::local::{
     self, AcquireKeyed, AcquireKeyedOwned, AcquireOwned, Arrival, Await, Barrier, Condvar, Domain, Event, Initialise, KeyedGuard,
     KeyedLock, LockAll, MappedMutexGuard, MappedRLockGuard, MappedRwLockReadGuard, MappedRwLockWriteGuard, Mutex, MutexGuard, OnceCell,
@@ -29,6 +29,15 @@ fn types() {
     send::<Run<Ready<()>>>();
     unpin::<Run<Ready<()>>>();
     unpin::<<Acquire as IntoFuture>::IntoFuture>();
+}
+
+/// A value that may be sent may be shared in a cell: accesses exclude each other.
+#[test]
+fn fences() {
+    type Sent = std::cell::Cell<u8>;
+    send::<(Sequencer, Fences, FencedCell<Sent>, Fenced<'static, Sent>)>();
+    sync::<(Sequencer, Fences, FencedCell<Sent>, Fenced<'static, Sent>)>();
+    unpin::<(Sequencer, Fences, FencedCell<u8>, Fenced<'static, Sent>)>();
 }
 
 /// What of these must *not* cross threads is checked by the compiler in `local/mutex.rs`, `owned.rs`, `rlock.rs` and `rwlock/`.

@@ -38,6 +38,8 @@ enum Wrong {
     Folding,
     /// Old requests do what new ones do.
     Unordered,
+    /// Fences become smaller.
+    Falling,
 }
 
 /// The memory store, but wrong.
@@ -65,6 +67,7 @@ impl Broken {
                 Answer::Held(Holding { fence: 1, slot: None, expires_in: 10_000, effective: 0, revoked: false })
             }
             (Wrong::Sleepy, Answer::Queued { .. }) => Answer::Queued { next_look: 4_000 },
+            (Wrong::Falling, Answer::Held(holding)) => Answer::Held(Holding { fence: u64::MAX - holding.fence, ..holding }),
             _ => answer,
         }
     }
@@ -107,7 +110,10 @@ impl Store for Broken {
         })
     }
 
-    fn evict<'a>(&'a self, key: &'a Key, request: Evict) -> Pending<'a, u64> {
+    fn evict<'a>(&'a self, key: &'a Key, mut request: Evict) -> Pending<'a, u64> {
+        if self.wrong == Wrong::Falling {
+            request.fence = request.fence.map(|fence| u64::MAX - fence);
+        }
         self.store.evict(key, request)
     }
 
@@ -153,6 +159,7 @@ fn a_wrong_store_is_found_out() {
         (Wrong::Fifo, "case_s10_priority_then_arrival"),
         (Wrong::Loud, "case_s10_priority_then_arrival"),
         (Wrong::Folding, "case_s14_keys_are_kept_apart_or_refused"),
+        (Wrong::Falling, "case_s27_late_holders_are_refused"),
         (Wrong::Unordered, "random_histories_agree_with_the_ledger"),
     ];
     std::thread::scope(|threads| {

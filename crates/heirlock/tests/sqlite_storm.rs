@@ -1,6 +1,6 @@
 //! Processes that are stopped, killed, run out of disk and lose their file, at random: what they guard with fences stays whole.
 #![cfg(all(feature = "sqlite", target_os = "linux"))]
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod common {
     pub(crate) mod elsewhere;

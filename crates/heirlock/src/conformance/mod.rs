@@ -53,6 +53,7 @@ mod cancel;
 mod chance;
 mod death;
 mod exclusion;
+mod fencing;
 mod histories;
 mod keys;
 mod process;
@@ -68,6 +69,7 @@ pub mod worker;
 pub use cancel::case_s08_dropped_acquires_leave_nothing;
 pub use death::{case_s02_the_dead_delay_a_key_for_a_while, case_s02_within_a_process};
 pub use exclusion::{case_s01_holds_never_overlap, case_s01_within_a_process};
+pub use fencing::case_s27_late_holders_are_refused;
 pub use histories::random_histories_agree_with_the_ledger;
 pub use keys::case_s14_keys_are_kept_apart_or_refused;
 pub use renewal::{
@@ -149,6 +151,7 @@ macro_rules! __conformance_cases {
             case_s14_keys_are_kept_apart_or_refused
             case_s17_waiters_are_kept
             case_s26_within_a_process
+            case_s27_late_holders_are_refused
             random_histories_agree_with_the_ledger
         }
     };

@@ -5,6 +5,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Error, Kind, Result};
 
 /// The longest key, in bytes of UTF-8.
@@ -13,7 +15,8 @@ pub const MAX_KEY_BYTES: usize = 512;
 /// The name of a thing that is locked: 1 to 512 bytes of UTF-8 without control characters.
 ///
 /// Anything else is refused; nothing is ever truncated or mangled, so two different names are two different locks.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct Key(Arc<str>);
 
 impl Key {
@@ -74,6 +77,21 @@ impl fmt::Display for Key {
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", &*self.0)
+    }
+}
+
+impl From<Key> for String {
+    fn from(key: Key) -> String {
+        key.as_str().to_owned()
+    }
+}
+
+/// Text from outside is checked like any other name.
+impl TryFrom<String> for Key {
+    type Error = Error;
+
+    fn try_from(name: String) -> Result<Key> {
+        Key::new(name)
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::entry::{Ask, Request};
 use super::handle::Handle;
 use super::key::Key;
+use super::sequencer::Sequencer;
 use super::ticket::{Mode, Owner, Token, Was};
 use super::verb::Holding;
 use super::vital::{LostReason, Vital};
@@ -68,6 +69,12 @@ impl Lease {
     /// can refuse a holder that does not know that it has lost.
     pub fn fence(&self) -> u64 {
         self.holding.fence
+    }
+
+    /// The fence with how and by whom the key is held: what a [`FencedCell`](super::FencedCell), or any resource that is shown fences over a wire,
+    /// tells a late holder by. It stays the same to the end of the lease, and after. To a resource, a forked child that shows it is its parent.
+    pub fn sequencer(&self) -> Sequencer {
+        Sequencer::of(&self.ask.key, self.ask.mode, self.holding.fence, self.holding.slot, &self.token)
     }
 
     /// Which slot it is, from 0, if slots were asked for.
