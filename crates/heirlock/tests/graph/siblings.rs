@@ -182,7 +182,7 @@ fn who_was_granted_two_modes_has_each_by_its_own_future() {
         let worker = if sequential { world.worker(5) } else { world.bare(5) };
         world.hold(holder, lock);
         let upgradable = world.wait_as(worker, lock, Mode::Upgradable);
-        let writes = world.wait(writer, lock);
+        let behind = world.wait(writer, lock);
         let reads = world.wait_as(worker, lock, Mode::Shared);
         world.release(holder, lock);
         // Its place behind the writer, who waits for the same worker, is no reason to wait.
@@ -193,7 +193,7 @@ fn who_was_granted_two_modes_has_each_by_its_own_future() {
         assert_eq!((world.graph.holders(lock)[0].depth, in_doubt(&world, upgradable)), (2, true));
         assert_eq!(world.graph.cancel(upgradable, &mut world.effects), Left::Granted);
         let hold = world.graph.holders(lock)[0];
-        assert_eq!((hold.worker, hold.mode, hold.depth, world.graph.queue(lock)), (worker, Mode::Shared, 1, vec![writes]));
+        assert_eq!((hold.worker, hold.mode, hold.depth, world.graph.queue(lock)), (worker, Mode::Shared, 1, vec![behind]));
     }
 }
 
@@ -210,12 +210,30 @@ fn the_upgradable_level_goes_alone() {
     world.release(holder, lock);
     assert!(world.graph.take(upgradable, &mut world.effects));
     assert!(world.graph.transfer_upgradable(lock, task, heir, &mut world.effects));
-    let writes = world.wait(writer, lock);
+    let behind = world.wait(writer, lock);
     world.effects.clear();
     // Dropped, it gives its level up; and then the other's is all there is.
     assert_eq!(world.graph.wait(reads).unwrap().state, State::Granted);
     world.graph.cancel(reads, &mut world.effects);
     assert_eq!(world.owners(lock), [heir]);
     world.release(heir, lock);
-    assert_eq!(world.effects.granted, [writes]);
+    assert_eq!(world.effects.granted, [behind]);
+}
+
+/// So it is on the short way from one holder to the next, too.
+#[test]
+fn a_hand_over_tells_of_doubt() {
+    let mut world = World::default();
+    let lock = world.lock(Kind::Mutex);
+    let (holder, task, urgent) = (world.worker(1), world.bare(5), world.worker(9));
+    world.hold(holder, lock);
+    let [first, second] = [(); 2].map(|()| world.wait(task, lock));
+    world.release(holder, lock);
+    assert!(world.graph.take(first, &mut world.effects));
+    let other = world.wait(urgent, lock);
+    world.release(task, lock);
+    assert!(world.graph.take(other, &mut world.effects));
+    world.effects.clear();
+    world.release(urgent, lock);
+    assert_eq!((&world.effects.granted[..], world.effects.doubts), (&[second][..], true));
 }
