@@ -12,7 +12,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::elsewhere::{again, assert_passes, can_unshare, fill, inside, not_run};
@@ -94,6 +94,64 @@ async fn case_s23_a_full_disk() {
     assert_eq!(next.release().await.unwrap(), Released::InTime);
     let sql = rusqlite::Connection::open(&file).unwrap();
     assert_eq!(sql.query_row("PRAGMA integrity_check", [], |row| row.get::<_, String>(0)).unwrap(), "ok");
+}
+
+/// A disk that is made read-only while a lease is held, and one that was so from the beginning.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_cannot_be_written() {
+    let test = "a_disk_that_cannot_be_written";
+    let Some(disk) = inside() else {
+        if can_unshare(test, "--mount") {
+            let place = directory();
+            let mount = format!("mount -t tmpfs tmpfs '{}' && exec \"$0\" \"$@\"", place.path().display());
+            assert_passes(again(&["unshare", "--mount", "sh", "-c", &mount], test, place.path()));
+        }
+        return;
+    };
+    let remount = |how: &str| {
+        let status = Command::new("mount").args(["-o", &format!("remount,{how}")]).arg(&disk).status().unwrap();
+        assert!(status.success());
+    };
+    let file = disk.join("leases.db");
+    remount("ro");
+    let error = Locks::connect(&format!("sqlite:{}", file.display())).await.unwrap_err();
+    assert!(error.to_string().contains("leases.db") && !error.is_unreachable(), "{error:?}");
+    remount("rw");
+    // Writable again, it serves; and what is read is not kept from whoever only looks.
+    let locks = connect(&file).await;
+    let lease = locks.lock("kept").ttl(ms(3_000)).await.unwrap();
+    assert_eq!(locks.inspect("kept").await.unwrap().holders.len(), 1);
+    assert_eq!(lease.release().await.unwrap(), Released::InTime);
+}
+
+/// A process that stands still in the middle of a transaction: nobody else can write. Leases are lost in time, who waits is told why, and with the
+/// process gone all goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_that_stands_still() {
+    let test = "a_writer_that_stands_still";
+    if let Some(file) = inside() {
+        let writer = rusqlite::Connection::open(file).unwrap();
+        writer.execute_batch("BEGIN IMMEDIATE; UPDATE meta SET swept_ms = swept_ms").unwrap();
+        println!("it holds the file");
+        loop {
+            std::thread::park();
+        }
+    }
+    let place = directory();
+    let file = place.path().join("leases.db");
+    let locks = connect(&file).await;
+    let lease = locks.lock("kept").ttl(TTL).await.unwrap();
+    let mut writer = Holder::start(&[], test, &file, &[]);
+    let (left, since) = (lease.remaining(), Instant::now());
+    assert_eq!(lease.lost().await, LostReason::Expired);
+    let lasted = since.elapsed();
+    assert!(lasted <= left + ms(500), "lost after {lasted:?}, {left:?} were left");
+    let error = locks.lock("other").timeout(ms(1_500)).await.unwrap_err();
+    assert!(error.is_unreachable() || error.is_timeout(), "{error:?}");
+    writer.kill();
+    let next = locks.lock("kept").ttl(TTL).timeout(TTL * 2).await.unwrap();
+    assert!(next.fence() > lease.fence());
+    assert_eq!(next.release().await.unwrap(), Released::InTime);
 }
 
 /// A process that holds a lease in some other time, until it is killed.

@@ -23,7 +23,7 @@ fn a_new_file_is_its_owners_alone_unless_said_otherwise() {
 }
 
 #[test]
-fn a_foreign_file_is_refused_and_left_alone() {
+fn case_s24_a_foreign_file_is_refused_and_left_alone() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     fs::write(path("text"), "not a database, and long enough to have what might be a header of one; ".repeat(9)).unwrap();
@@ -44,7 +44,7 @@ fn a_foreign_file_is_refused_and_left_alone() {
 }
 
 #[test]
-fn another_major_version_is_refused_and_another_minor_is_not() {
+fn case_s24_another_major_version_is_refused_and_another_minor_is_not() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("leases.db");
     let store = open(&path).unwrap();
@@ -78,6 +78,21 @@ fn what_cannot_be_written_is_said_plainly() {
         let error = open(&path).unwrap_err();
         assert!(error.is_invalid() && error.to_string().contains("leases.db"), "{error:?}");
     }
+}
+
+#[test]
+fn a_path_that_leads_to_no_file_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let (place, link, back) = (directory.path().join("place"), directory.path().join("link"), directory.path().join("back"));
+    fs::create_dir(&place).unwrap();
+    std::os::unix::fs::symlink(&back, &link).unwrap();
+    std::os::unix::fs::symlink(&link, &back).unwrap();
+    let before = everything(directory.path());
+    for (path, says) in [(&place, "is not a file"), (&link, "link")] {
+        let error = open(path).unwrap_err();
+        assert!(error.is_invalid() && error.to_string().contains(says), "{}: {error:?}", path.display());
+    }
+    assert_eq!(everything(directory.path()), before);
 }
 
 #[test]
@@ -198,7 +213,7 @@ fn fences_grow_beyond_a_key_that_was_forgotten() {
 }
 
 #[test]
-fn a_file_that_was_removed_has_lost_its_tickets() {
+fn case_s25_a_file_that_was_removed_has_lost_its_tickets() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("leases.db");
     let store = open(&path).unwrap();
