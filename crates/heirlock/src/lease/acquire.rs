@@ -24,7 +24,8 @@ const MAX_WHY: usize = 1024;
 /// How long a call that may not wait gives the store to answer.
 const ROUND_TRIP: Duration = Duration::from_secs(10);
 
-/// A call for a lease, or for [`Several`] at once: options first, then `.await`, or `blocking` on a thread. Nothing happens before the first poll.
+/// A call for a lease, or for [`Several`](super::Several) at once: options first, then `.await`, or `blocking` on a thread. Nothing happens before
+/// the first poll.
 ///
 /// ```
 /// # use heirlock::{Locks, store::MemoryStore};

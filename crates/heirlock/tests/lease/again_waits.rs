@@ -211,7 +211,7 @@ async fn calls_of_workers_dropped_at_random_leave_nothing() {
     for stream in 1..=5 {
         let (locks, inside, times) = (locks.clone(), Arc::clone(&inside), Arc::clone(&times));
         let mut random = Random::new(seed, stream);
-        tasks.push(heirlock::spawn(Worker::new(format!("worker {stream}")), async move {
+        tasks.push(tokio::spawn(Worker::new(format!("worker {stream}")).run(async move {
             let hold = async |patience: Duration| {
                 let Ok(lease) = tokio::time::timeout(patience, locks.lock("k").into_future()).await else { return };
                 let lease = Counted::new(&inside, stream, lease.unwrap());
@@ -230,7 +230,7 @@ async fn calls_of_workers_dropped_at_random_leave_nothing() {
                     hold(one).await;
                 }
             }
-        }));
+        })));
     }
     for task in tasks {
         task.await.unwrap();
