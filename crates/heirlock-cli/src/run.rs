@@ -155,7 +155,7 @@ async fn finish(lease: Lease, end: Result<i32, i32>, loss: Option<LostReason>) -
         (Some(LostReason::Evicted), _) => Exit::because(EVICTED, format!("an operator took the lock on {key} away")),
         (Some(reason), _) => Exit::because(LOST, format!("the lock on {key} was lost before the command ended: {reason}")),
         (None, Ok(Released::AlreadyLost)) => Exit::because(LOST, format!("the lock on {key} was lost before the command ended")),
-        (None, Ok(Released::InTime)) => Exit::code(own_code(end)),
+        (None, Ok(Released::InTime | Released::StillHeld)) => Exit::code(own_code(end)),
         (None, Err(error)) if was_valid => Exit::because(
             own_code(end),
             format!("the command ended while the lock on {key} was held, but it could not be released: {}", error.chain()),

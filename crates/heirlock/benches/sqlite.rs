@@ -24,6 +24,7 @@ fn main() {
     }
     let mut report = Report::new("sqlite");
     cycle(&mut report);
+    several(&mut report);
     crowd(&mut report);
     hand_over(&mut report);
     waiting(&mut report);
@@ -70,6 +71,37 @@ fn cycle(report: &mut Report) {
         peer: format!("{:.1} us", median(&mut theirs)),
         measured: median(&mut ratios),
         aim: Some(1.5),
+        unit: "x",
+    });
+}
+
+/// Ten keys at once, beside one.
+fn several(report: &mut Report) {
+    const KEYS: usize = 10;
+    let folder = tempfile::tempdir().unwrap();
+    let locks = block_on(Locks::connect(&format!("sqlite:{}", folder.path().join("several.db").display()))).unwrap();
+    let keys: Vec<String> = (0..KEYS).map(|at| format!("k{at}")).collect();
+    let (mut ten, mut one, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..=ROUNDS {
+        let a = micros_each(100, || {
+            locks.lock_all(&keys).blocking().unwrap().release_blocking().unwrap();
+        });
+        let b = micros_each(1000, || {
+            locks.lock_blocking("k").unwrap().release_blocking().unwrap();
+        });
+        // The first round warms up.
+        if round > 0 {
+            ten.push(a);
+            one.push(b);
+            ratios.push(a / b);
+        }
+    }
+    report.add(Figure {
+        what: format!("`lock_all` of {KEYS} keys + release; of one key"),
+        ours: format!("{:.1} us", median(&mut ten)),
+        peer: format!("{:.1} us", median(&mut one)),
+        measured: median(&mut ratios),
+        aim: Some(12.0),
         unit: "x",
     });
 }

@@ -3,7 +3,9 @@
 
 use std::future::{IntoFuture, Ready};
 
-use heirlock::lease::{Acquire, Fenced, FencedCell, Fences, Key, KeyView, Lease, Locks, Notice, Sequencer, Store, Ticket, Token};
+use heirlock::lease::{
+    Acquire, Fenced, FencedCell, Fences, Key, KeyView, Lease, LeaseSet, Locks, Notice, Sequencer, Several, Store, Ticket, Token,
+};
 use heirlock::local::{
     self, AcquireKeyed, AcquireKeyedOwned, AcquireOwned, Arrival, Await, Barrier, Condvar, Domain, Event, Initialise, KeyedGuard,
     KeyedLock, LockAll, MappedMutexGuard, MappedRLockGuard, MappedRwLockReadGuard, MappedRwLockWriteGuard, Mutex, MutexGuard, OnceCell,
@@ -23,12 +25,13 @@ fn send_value<T: Send>(_: T) {}
 fn types() {
     send::<(Error, Key, KeyView, Notice, Ticket, Token, LostReason, Worker)>();
     sync::<(Error, Key, KeyView, Notice, Ticket, Token, LostReason, Worker)>();
-    send::<(Locks, Lease, Acquire, MemoryStore, Faulty<MemoryStore>, Box<dyn Store>)>();
-    sync::<(Locks, Lease, Acquire, MemoryStore, Faulty<MemoryStore>, Box<dyn Store>)>();
-    unpin::<(Locks, Lease, Acquire, Worker)>();
+    send::<(Locks, Lease, LeaseSet, Acquire, Acquire<Several>, MemoryStore, Faulty<MemoryStore>, Box<dyn Store>)>();
+    sync::<(Locks, Lease, LeaseSet, Acquire, Acquire<Several>, MemoryStore, Faulty<MemoryStore>, Box<dyn Store>)>();
+    unpin::<(Locks, Lease, LeaseSet, Acquire, Acquire<Several>, Worker)>();
     send::<Run<Ready<()>>>();
     unpin::<Run<Ready<()>>>();
     unpin::<<Acquire as IntoFuture>::IntoFuture>();
+    unpin::<<Acquire<Several> as IntoFuture>::IntoFuture>();
 }
 
 /// A value that may be sent may be shared in a cell: accesses exclude each other.
@@ -186,13 +189,19 @@ fn futures() {
         send_value(lease.run(std::future::ready(())));
         send_value(lease.release());
     }
+    fn of_several(leases: LeaseSet) {
+        send_value(leases.lost());
+        send_value(leases.run(std::future::ready(())));
+        send_value(leases.release());
+    }
     fn of_a_session(locks: Locks) {
         send_value(locks.lock("k").into_future());
+        send_value(locks.lock_all(["k", "l"]).into_future());
         send_value(locks.inspect("k"));
         send_value(locks.list(""));
         send_value(locks.close());
     }
     // Compiled, not run.
-    let _ = (of_a_lease, of_a_session);
+    let _ = (of_a_lease, of_several, of_a_session);
     send_value(Locks::connect("memory:"));
 }

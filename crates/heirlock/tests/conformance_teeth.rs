@@ -30,6 +30,12 @@ enum Wrong {
     Leaky,
     /// A lease lives three times as long as was asked.
     Slow,
+    /// A hold may be as long as it likes.
+    Uncapped,
+    /// A key never rests.
+    Restless,
+    /// All slots are one.
+    OneSlot,
     /// Priorities are nothing.
     Fifo,
     /// Every hint comes twice.
@@ -66,6 +72,7 @@ impl Broken {
             (Wrong::Generous, Answer::Queued { .. }) => {
                 Answer::Held(Holding { fence: 1, slot: None, expires_in: 10_000, effective: 0, revoked: false })
             }
+            (Wrong::OneSlot, Answer::Held(holding)) => Answer::Held(Holding { slot: holding.slot.map(|_| 0), ..holding }),
             (Wrong::Sleepy, Answer::Queued { .. }) => Answer::Queued { next_look: 4_000 },
             (Wrong::Falling, Answer::Held(holding)) => Answer::Held(Holding { fence: u64::MAX - holding.fence, ..holding }),
             _ => answer,
@@ -78,6 +85,8 @@ impl Store for Broken {
         match self.wrong {
             Wrong::NoTombstones if self.left.lock().unwrap().contains(&request.token) => request.token = Token::random().unwrap(),
             Wrong::Slow => request.terms.ttl *= 3,
+            Wrong::Uncapped => request.terms.max_hold = None,
+            Wrong::Restless => request.terms.hold_at_least = None,
             Wrong::Fifo => request.priority = 0,
             Wrong::Unordered => request.seq = u64::MAX,
             _ => {}
@@ -158,7 +167,12 @@ fn a_wrong_store_is_found_out() {
         (Wrong::Slow, "case_s09_durations_are_what_they_say"),
         (Wrong::Fifo, "case_s10_priority_then_arrival"),
         (Wrong::Loud, "case_s10_priority_then_arrival"),
+        (Wrong::Generous, "case_s12_a_worker_asks_again"),
         (Wrong::Folding, "case_s14_keys_are_kept_apart_or_refused"),
+        (Wrong::Uncapped, "case_s18_holds_have_ends_and_rests"),
+        (Wrong::Restless, "case_s18_holds_have_ends_and_rests"),
+        (Wrong::Generous, "case_s19_within_a_process"),
+        (Wrong::OneSlot, "case_s20_within_a_process"),
         (Wrong::Falling, "case_s27_late_holders_are_refused"),
         (Wrong::Unordered, "random_histories_agree_with_the_ledger"),
     ];

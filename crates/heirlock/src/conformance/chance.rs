@@ -18,6 +18,11 @@ impl Chance {
         Chance(seed)
     }
 
+    /// The stream of a seed that somebody else has printed.
+    pub(super) fn from_seed(seed: u64) -> Chance {
+        Chance(seed)
+    }
+
     /// Another stream, decided by this one, for a thread of its own.
     pub(super) fn fork(&mut self) -> Chance {
         Chance(self.next())

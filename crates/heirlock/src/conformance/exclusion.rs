@@ -1,13 +1,12 @@
 //! S01: holds never overlap.
 
 use std::fs;
-use std::path::PathBuf;
 use std::thread;
 
 use super::Factory;
 use super::process::Process;
 use super::protocol::{Order, Reply};
-use super::tools::{is_empty, ms, open, session};
+use super::tools::{Log, is_empty, ms, open, session};
 use super::worker::hold_once;
 
 const HOLDS: u32 = 1_000;
@@ -26,7 +25,7 @@ pub fn case_s01_holds_never_overlap(factory: &dyn Factory) {
     for worker in &workers {
         assert_eq!(worker.reply(), Reply::Done);
     }
-    log.check(2 * HOLDS);
+    check(&log, 2 * HOLDS);
     assert!(is_empty(&*open(factory)));
 }
 
@@ -44,47 +43,25 @@ pub fn case_s01_within_a_process(factory: &dyn Factory) {
             });
         }
     });
-    log.check(2 * holds);
+    check(&log, 2 * holds);
     assert!(is_empty(&*open(factory)));
 }
 
-/// The file in which holders tell when they are inside.
-struct Log(PathBuf);
-
-impl Log {
-    fn new() -> Log {
-        let unique = crate::lease::SessionId::random().expect("random bytes");
-        Log(std::env::temp_dir().join(format!("heirlock-conformance-{unique}.log")))
+/// So many holds, each ended before the next began, with growing fences.
+fn check(log: &Log, holds: u32) {
+    let text = fs::read_to_string(log.path()).expect("the log is there");
+    let mut last = 0;
+    let mut count = 0;
+    let lines: Vec<&str> = text.lines().collect();
+    for hold in lines.chunks(2) {
+        let [Some(fence), Some(end)] = [hold[0].strip_prefix("begin "), hold.get(1).and_then(|line| line.strip_prefix("end "))] else {
+            panic!("hold {count} overlaps another: {hold:?}");
+        };
+        assert_eq!(fence, end, "hold {count} overlaps another");
+        let fence: u64 = fence.parse().expect("a fence");
+        assert!(fence > last, "hold {count} has fence {fence}, and the one before had {last}");
+        last = fence;
+        count += 1;
     }
-
-    fn path(&self) -> String {
-        self.0.to_str().expect("a printable path").to_owned()
-    }
-
-    /// So many holds, each ended before the next began, with growing fences.
-    fn check(&self, holds: u32) {
-        let text = fs::read_to_string(&self.0).expect("the log is there");
-        let mut last = 0;
-        let mut count = 0;
-        let lines: Vec<&str> = text.lines().collect();
-        for hold in lines.chunks(2) {
-            let [Some(fence), Some(end)] = [hold[0].strip_prefix("begin "), hold.get(1).and_then(|line| line.strip_prefix("end "))] else {
-                panic!("hold {count} overlaps another: {hold:?}");
-            };
-            assert_eq!(fence, end, "hold {count} overlaps another");
-            let fence: u64 = fence.parse().expect("a fence");
-            assert!(fence > last, "hold {count} has fence {fence}, and the one before had {last}");
-            last = fence;
-            count += 1;
-        }
-        assert_eq!(count, holds);
-    }
-}
-
-impl Drop for Log {
-    fn drop(&mut self) {
-        // They may not be there.
-        let _ = fs::remove_file(&self.0);
-        let _ = fs::remove_file(format!("{}.inside", self.path()));
-    }
+    assert_eq!(count, holds);
 }

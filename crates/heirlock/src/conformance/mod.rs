@@ -27,7 +27,7 @@
 //! ```
 //!
 //! # Cases with processes
-//! S01, S02, S03 and S26 are about processes that are killed, stopped and continued. They start the command of [`Factory::worker`]: a small
+//! S01, S19 and S20 are about processes that compete, S02, S03 and S26 about such that are killed, stopped and continued. They start the command of [`Factory::worker`]: a small
 //! program whose `main` is [`worker::main`]. A store within one process cannot run them; [`omitted`] lists them by number, and a test
 //! of such a store should assert that list. Where the store's part of such a case can be tried within a process, with a session that is cut off in
 //! place of a process that is stopped, there is a second form that runs for every store (`..._within_a_process`).
@@ -49,6 +49,7 @@ use std::sync::Arc;
 use crate::lease::{Pending, Store};
 use crate::store::MemoryStore;
 
+mod again;
 mod cancel;
 mod chance;
 mod death;
@@ -56,27 +57,34 @@ mod exclusion;
 mod fencing;
 mod histories;
 mod keys;
+mod modes;
 mod process;
 mod protocol;
 mod renewal;
 mod replies;
+mod several;
 mod stop;
+mod terms;
 mod timing;
 mod tools;
 mod turns;
 pub mod worker;
 
+pub use again::case_s12_a_worker_asks_again;
 pub use cancel::case_s08_dropped_acquires_leave_nothing;
 pub use death::{case_s02_the_dead_delay_a_key_for_a_while, case_s02_within_a_process};
 pub use exclusion::{case_s01_holds_never_overlap, case_s01_within_a_process};
 pub use fencing::case_s27_late_holders_are_refused;
 pub use histories::random_histories_agree_with_the_ledger;
 pub use keys::case_s14_keys_are_kept_apart_or_refused;
+pub use modes::{case_s20_modes_among_processes, case_s20_within_a_process};
 pub use renewal::{
     case_s06_failed_renewals, case_s07_a_lost_notice_costs_time_only, case_s11_a_late_release_frees_nothing, case_s17_waiters_are_kept,
 };
 pub use replies::{case_s04_the_reply_of_enter_is_lost, case_s05_the_reply_of_leave_is_lost};
+pub use several::{case_s19_opposite_orders, case_s19_within_a_process};
 pub use stop::{case_s03_a_stopped_holder_knows, case_s26_a_stopped_grantee_says_so, case_s26_within_a_process};
+pub use terms::case_s18_holds_have_ends_and_rests;
 pub use timing::case_s09_durations_are_what_they_say;
 pub use turns::case_s10_priority_then_arrival;
 
@@ -123,7 +131,7 @@ impl Case {
 ///
 /// ```
 /// use heirlock::conformance;
-/// assert_eq!(conformance::omitted(&heirlock::store::MemoryStore::new()), [1, 2, 3, 26]);
+/// assert_eq!(conformance::omitted(&heirlock::store::MemoryStore::new()), [1, 2, 3, 19, 20, 26]);
 /// ```
 pub fn omitted(factory: &dyn Factory) -> Vec<u32> {
     if factory.worker().is_some() {
@@ -148,8 +156,12 @@ macro_rules! __conformance_cases {
             case_s09_durations_are_what_they_say
             case_s10_priority_then_arrival
             case_s11_a_late_release_frees_nothing
+            case_s12_a_worker_asks_again
             case_s14_keys_are_kept_apart_or_refused
             case_s17_waiters_are_kept
+            case_s18_holds_have_ends_and_rests
+            case_s19_within_a_process
+            case_s20_within_a_process
             case_s26_within_a_process
             case_s27_late_holders_are_refused
             random_histories_agree_with_the_ledger
@@ -160,6 +172,8 @@ macro_rules! __conformance_cases {
             case_s01_holds_never_overlap
             case_s02_the_dead_delay_a_key_for_a_while
             case_s03_a_stopped_holder_knows
+            case_s19_opposite_orders
+            case_s20_modes_among_processes
             case_s26_a_stopped_grantee_says_so
         }
     };

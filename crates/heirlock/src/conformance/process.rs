@@ -54,7 +54,12 @@ impl Process {
 
     /// What it says next.
     pub(super) fn reply(&self) -> Reply {
-        self.replies.recv_timeout(FOR_EVER).expect("the worker answers")
+        self.reply_within(FOR_EVER)
+    }
+
+    /// The same, of something that takes long.
+    pub(super) fn reply_within(&self, limit: Duration) -> Reply {
+        self.replies.recv_timeout(limit).expect("the worker answers")
     }
 
     pub(super) fn ask(&mut self, order: &Order) -> Reply {

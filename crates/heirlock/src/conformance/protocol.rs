@@ -17,6 +17,10 @@ pub(super) enum Order {
     Release,
     /// Hold the key so often, each time telling so in the file `log`: `Done`.
     Holds { key: String, ttl_ms: u64, times: u32, log: String },
+    /// Hold all of the keys at once so often, each time with a file for each that must not be there: `Done`.
+    HoldAll { keys: Vec<String>, ttl_ms: u64, times: u32, log: String },
+    /// Hold a key as a reader or a writer, or a slot of another, so often, each time telling so in `log`: `Done`.
+    HoldInModes { ttl_ms: u64, times: u32, seed: u64, log: String },
 }
 
 /// What a worker answers.

@@ -1,5 +1,7 @@
 //! What the cases share: sessions, waiting for a condition, and asserting a bound.
 
+use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -97,4 +99,27 @@ pub(super) fn enter(token: Token, session: SessionId, ttl: Duration, name: &str)
     let ttl = u64::try_from(ttl.as_millis()).expect("a short ttl");
     let owner = Arc::new(Owner { name: name.to_owned(), host: "conformance".to_owned(), ..Owner::default() });
     Enter { token, session, seq: 1, priority: 0, mode: Mode::Exclusive, terms: Terms::new(ttl), may_queue: true, owner }
+}
+
+/// The place in which holders tell when they are inside: a file, and others whose names begin with its. Gone with this.
+pub(super) struct Log(PathBuf);
+
+impl Log {
+    pub(super) fn new() -> Log {
+        let unique = SessionId::random().expect("random bytes");
+        let directory = std::env::temp_dir().join(format!("heirlock-conformance-{unique}"));
+        fs::create_dir(&directory).expect("a directory for what holders tell");
+        Log(directory)
+    }
+
+    pub(super) fn path(&self) -> String {
+        self.0.join("log").to_str().expect("a printable path").to_owned()
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        // A worker that has failed may still write.
+        let _ = fs::remove_dir_all(&self.0);
+    }
 }

@@ -9,7 +9,10 @@ use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
+use super::chance::Chance;
+use super::modes::SLOTS;
 use super::protocol::{Order, Reply};
+use super::tools::FOR_EVER;
 use crate::lease::{Lease, Locks, Released};
 use crate::sync::lock;
 use crate::{Error, Kind, Result};
@@ -101,6 +104,19 @@ impl Worker {
                 }
                 say(&Reply::Done)
             }
+            Order::HoldAll { keys, ttl_ms, times, log } => {
+                for _ in 0..times {
+                    hold_all(&self.locks, &keys, Duration::from_millis(ttl_ms), &log)?;
+                }
+                say(&Reply::Done)
+            }
+            Order::HoldInModes { ttl_ms, times, seed, log } => {
+                let mut chance = Chance::from_seed(seed);
+                for _ in 0..times {
+                    hold_in_some_mode(&self.locks, &mut chance, Duration::from_millis(ttl_ms), &log)?;
+                }
+                say(&Reply::Done)
+            }
         }
     }
 
@@ -111,21 +127,63 @@ impl Worker {
 
 /// Holds the key for a moment, in which it must be alone: what it writes at the end of `log` shows whether it was.
 pub(super) fn hold_once(locks: &Locks, key: &str, ttl: Duration, log: &str) -> Result<()> {
-    let cannot = |what, cause: std::io::Error| broken(what).because(cause);
     let lease = locks.lock(key).ttl(ttl).blocking()?;
-    let mut file = OpenOptions::new().append(true).create(true).open(log).map_err(|cause| cannot("cannot open the log", cause))?;
-    // Appends of one write are whole and in the order of time, whoever writes.
-    let mut tell = |what: &str| {
-        file.write_all(format!("{what} {}\n", lease.fence()).as_bytes()).map_err(|cause| cannot("cannot write the log", cause))
-    };
-    tell("begin")?;
+    tell(log, &format!("begin {}", lease.fence()))?;
     let inside = format!("{log}.inside");
-    drop(OpenOptions::new().write(true).create_new(true).open(&inside).map_err(|cause| cannot("another is inside", cause))?);
-    std::fs::remove_file(&inside).map_err(|cause| cannot("another was inside", cause))?;
-    tell("end")?;
-    match lease.release_blocking()? {
+    enter(&inside)?;
+    leave(&inside)?;
+    tell(log, &format!("end {}", lease.fence()))?;
+    in_time(lease.release_blocking()?)
+}
+
+/// Holds all the keys for a moment, in which it must be alone with each.
+pub(super) fn hold_all(locks: &Locks, keys: &[String], ttl: Duration, log: &str) -> Result<()> {
+    let leases = locks.lock_all(keys).ttl(ttl).timeout(FOR_EVER).blocking()?;
+    let inside: Vec<String> = leases.iter().map(|lease| format!("{log}.{}", lease.key().as_str().replace('/', "."))).collect();
+    inside.iter().try_for_each(|file| enter(file))?;
+    inside.iter().try_for_each(|file| leave(file))?;
+    if leases.iter().len() != keys.len() {
+        return Err(broken("some of the keys are not held"));
+    }
+    in_time(leases.release_blocking()?)
+}
+
+/// Holds a key as a reader or a writer, or a slot of another, for a moment. Who was beside it is seen in the log.
+pub(super) fn hold_in_some_mode(locks: &Locks, chance: &mut Chance, ttl: Duration, log: &str) -> Result<()> {
+    let (call, how) = match chance.below(5) {
+        0 => (locks.lock("s20/rw"), "writer"),
+        1 | 2 => (locks.lock("s20/rw").shared(), "reader"),
+        _ => (locks.lock("s20/slots").slots(SLOTS), "slot"),
+    };
+    let lease = call.ttl(ttl).timeout(FOR_EVER).blocking()?;
+    let how = lease.slot().map_or_else(|| how.to_owned(), |slot| format!("slot{slot}"));
+    tell(log, &format!("begin {how} {}", lease.fence()))?;
+    thread::sleep(chance.span(Duration::from_millis(2)));
+    tell(log, &format!("end {how} {}", lease.fence()))?;
+    in_time(lease.release_blocking()?)
+}
+
+/// Appends a line. Appends of one write are whole and in the order of time, whoever writes.
+fn tell(log: &str, what: &str) -> Result<()> {
+    let mut file = OpenOptions::new().append(true).create(true).open(log).map_err(|cause| broken("cannot open the log").because(cause))?;
+    file.write_all(format!("{what}\n").as_bytes()).map_err(|cause| broken("cannot write the log").because(cause))
+}
+
+/// Makes a file that must not be there.
+fn enter(inside: &str) -> Result<()> {
+    let made = OpenOptions::new().write(true).create_new(true).open(inside);
+    made.map(drop).map_err(|cause| broken("another is inside").because(cause))
+}
+
+/// Takes it away again.
+fn leave(inside: &str) -> Result<()> {
+    std::fs::remove_file(inside).map_err(|cause| broken("another was inside").because(cause))
+}
+
+fn in_time(released: Released) -> Result<()> {
+    match released {
         Released::InTime => Ok(()),
-        Released::AlreadyLost => Err(broken("a short hold was lost")),
+        Released::StillHeld | Released::AlreadyLost => Err(broken("a short hold was lost")),
     }
 }
 

@@ -1,18 +1,17 @@
 //! Asking for a lease: the call with its options, and the future that waits.
 
-use std::future::{Future, IntoFuture, poll_fn};
+use std::future::{Future, IntoFuture};
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use super::entry::{Ask, Request};
+use super::entry::Ask;
 use super::handle::Handle;
+use super::hold::Hold;
 use super::key::Key;
 use super::lease::Lease;
-use super::ticket::{Mode, Owner, Terms, Token};
-use super::vital::{Verdict, Vital};
+use super::ticket::{Mode, Owner, Terms};
 use crate::clock::{Moment, millis};
 use crate::{Error, Kind, Result, Worker};
 
@@ -25,7 +24,8 @@ const MAX_WHY: usize = 1024;
 /// How long a call that may not wait gives the store to answer.
 const ROUND_TRIP: Duration = Duration::from_secs(10);
 
-/// A call for a lease: options first, then `.await`, or [`blocking`](Acquire::blocking) on a thread. Nothing happens before the first poll.
+/// A call for a lease, or for [`Several`](super::Several) at once: options first, then `.await`, or `blocking` on a thread. Nothing happens before
+/// the first poll.
 ///
 /// ```
 /// # use heirlock::{Locks, store::MemoryStore};
@@ -35,11 +35,48 @@ const ROUND_TRIP: Duration = Duration::from_secs(10);
 /// let lease = locks.lock("nightly").priority(10).ttl(Duration::from_secs(10)).timeout(Duration::from_millis(50)).await?;
 /// # Ok(()) }
 /// ```
+///
+/// # Asking again
+/// Every call is its own owner, except those of an explicit [`Worker`]: one that asks for a key which it holds through the same session gets a lease
+/// of the same hold at once, whatever its time limit. It has the same fence, slot, ttl, `max_hold` and reason: what the further call says of them is
+/// checked, and changes nothing. `release` of one of them tells so ([`Released::StillHeld`](super::Released::StillHeld)); the key goes on with the
+/// last, and all are lost together. After a loss, an eviction included, a call asks for a new hold.
+///
+/// | holds | asks for | gets |
+/// |---|---|---|
+/// | exclusive | exclusive or shared | the same lease, still exclusive |
+/// | shared | shared | the same lease |
+/// | shared | exclusive | `Deadlock`: it would wait for itself |
+/// | one of n slots | one of n slots | the same slot |
+/// | slots | another number of slots, or none; or the other way round | `Invalid`, as from the store |
+///
+/// If the worker's first call for the key still waits, the further one waits for how that comes out, and shares its lease; the table holds for it,
+/// too, and whoever may not wait is told `Busy`. If the first call ends without a lease, or is dropped, the further one asks for itself, and queues
+/// last.
+///
+/// Arms of a `join!` that should exclude each other are [forks](Worker::fork).
+///
+/// ```
+/// # use heirlock::{Locks, Released, Worker, store::MemoryStore};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> heirlock::Result<()> {
+/// # let locks = Locks::new(MemoryStore::new()).await?;
+/// let work = async {
+///     let outer = locks.lock("ledger").await?;
+///     let inner = locks.lock("ledger").await?;
+///     assert_eq!(inner.fence(), outer.fence());
+///     assert_eq!(inner.release().await?, Released::StillHeld);
+///     assert_eq!(outer.release().await?, Released::InTime);
+///     heirlock::Result::Ok(())
+/// };
+/// Worker::new("booking").run(work).await?;
+/// # Ok(()) }
+/// ```
 #[must_use = "a call for a lease does nothing unless awaited"]
 #[derive(Clone, Debug)]
-pub struct Acquire {
-    handle: Arc<Handle>,
-    key: Result<Key, String>,
+pub struct Acquire<K = One> {
+    pub(super) handle: Arc<Handle>,
+    /// What is asked for.
+    pub(super) keys: K,
     mode: Mode,
     ttl: Duration,
     renew_every: Option<Duration>,
@@ -55,12 +92,32 @@ pub struct Acquire {
     site: &'static Location<'static>,
 }
 
-impl Acquire {
-    pub(crate) fn new(handle: Arc<Handle>, key: &str, site: &'static Location<'static>) -> Acquire {
+/// What an [`Acquire`] of [`Locks::lock`](super::Locks::lock) asks for: one key.
+#[derive(Clone, Debug)]
+pub struct One(Result<Key, String>);
+
+impl One {
+    pub(crate) fn new(key: &str) -> One {
+        // Told when it is awaited, like every other bad option.
+        One(Key::new(key).map_err(|error| error.to_string()))
+    }
+
+    pub(super) fn key(&self) -> Result<Key> {
+        self.0.clone().map_err(|what| Error::new(Kind::Invalid, what))
+    }
+}
+
+/// What is asked for each key, and until when.
+pub(super) struct Call {
+    pub(super) ask: Ask,
+    pub(super) until: Option<Moment>,
+}
+
+impl<K> Acquire<K> {
+    pub(crate) fn new(handle: Arc<Handle>, keys: K, site: &'static Location<'static>) -> Acquire<K> {
         Acquire {
             handle,
-            // Told when it is awaited, like every other bad option.
-            key: Key::new(key).map_err(|error| error.to_string()),
+            keys,
             mode: Mode::Exclusive,
             ttl: DEFAULT_TTL,
             renew_every: None,
@@ -156,17 +213,8 @@ impl Acquire {
         self
     }
 
-    /// Waits on this thread instead of in a task.
-    ///
-    /// # Errors
-    /// As awaiting it.
-    pub fn blocking(self) -> Result<Lease> {
-        pollster::block_on(self.into_future())
-    }
-
     /// Checks the options.
-    fn ask(&self, worker: Option<Worker>, patience: Option<Duration>) -> Result<Ask> {
-        let key = self.key.clone().map_err(|what| Error::new(Kind::Invalid, what))?;
+    fn ask(&self, key: Key, worker: Option<Worker>, patience: Option<Duration>) -> Result<Ask> {
         let ttl = millis("ttl", self.ttl)?;
         let min_ttl = self.handle.session.store.min_ttl();
         if self.ttl < min_ttl {
@@ -222,27 +270,31 @@ impl Acquire {
         instants.map(|instant| instant.saturating_duration_since(Instant::now())).chain(self.timeout).min()
     }
 
-    async fn run(self) -> Result<Lease> {
+    /// What is asked for this key, by who polls, from now on.
+    pub(super) fn call(&self, key: Key) -> Result<Call> {
         let worker = Worker::current();
         let patience = self.patience(worker.as_ref());
-        let ask = self.ask(worker, patience)?;
+        let ask = self.ask(key, worker, patience)?;
         // A call that may not wait still has to hear the store's answer.
         let patience = if ask.may_queue { patience } else { Some(patience.filter(|span| !span.is_zero()).unwrap_or(ROUND_TRIP)) };
         let until = patience.map(|span| self.handle.session.clock.now() + span);
-        loop {
-            let mut attempt = Attempt::begin(&self.handle, &ask, until)?;
-            match attempt.verdict().await {
-                Verdict::Held(holding) => {
-                    attempt.is_done = true;
-                    let (token, vital) = (attempt.token, Arc::clone(&attempt.vital));
-                    drop(attempt);
-                    return Ok(Lease::new(self.handle, token, ask, holding, vital));
-                }
-                Verdict::Refused(error) => return Err(error),
-                // The store was emptied: a new ticket, under the same deadline.
-                Verdict::Forgotten => {}
-            }
-        }
+        Ok(Call { ask, until })
+    }
+}
+
+impl Acquire {
+    /// Waits on this thread instead of in a task.
+    ///
+    /// # Errors
+    /// As awaiting it.
+    pub fn blocking(self) -> Result<Lease> {
+        pollster::block_on(self.into_future())
+    }
+
+    async fn run(self) -> Result<Lease> {
+        let Call { ask, until } = self.call(self.keys.key()?)?;
+        let (hold, holding) = Hold::take(&self.handle, &ask, until).await?;
+        Ok(Lease::new(hold, holding))
     }
 }
 
@@ -251,58 +303,14 @@ impl IntoFuture for Acquire {
     type IntoFuture = Pin<Box<dyn Future<Output = Result<Lease>> + Send>>;
 
     /// # Errors
-    /// `Busy`, `Timeout`, `Invalid` (an option), `Closed`, `Evicted` (before it was claimed), `Lost` (its place in the queue),
-    /// `Unreachable` or `Storage` (the store, at the deadline), `Incompatible`.
+    /// `Busy`, `Timeout`, `Invalid` (an option, or the key is in use with other slots), `Deadlock` (its worker shares the key, and asks for it alone),
+    /// `Closed`, `Evicted` (before it was claimed), `Lost` (its place in the queue), `Unreachable` or `Storage` (the store, at the deadline),
+    /// `Incompatible`.
     ///
     /// # Cancel safety
     /// Dropped at any moment, it withdraws: no lock and no place in a queue is left behind. The store is told in the background, as it is after a
     /// timeout: for a moment after it, others may still find the key busy.
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.run())
-    }
-}
-
-/// One ticket on its way to being held. Dropped before that, it is withdrawn.
-struct Attempt<'a> {
-    handle: &'a Handle,
-    key: &'a Key,
-    token: Token,
-    vital: Arc<Vital>,
-    is_done: bool,
-}
-
-impl<'a> Attempt<'a> {
-    fn begin(handle: &'a Handle, ask: &'a Ask, until: Option<Moment>) -> Result<Attempt<'a>> {
-        let token = Token::random()?;
-        let vital = handle.session.begin(token, ask.clone(), until)?;
-        Ok(Attempt { handle, key: &ask.key, token, vital, is_done: false })
-    }
-
-    /// Sends the first `enter` from here, which saves two changes of thread when the key is free; all that follows is the keeper's.
-    async fn verdict(&mut self) -> Verdict {
-        let session = &self.handle.session;
-        let mut first = match session.request(self.token) {
-            Some((Request::Enter(enter), sent)) => Some((session.store.enter(self.key, enter), sent)),
-            _ => None,
-        };
-        let mut listener = self.vital.listen();
-        poll_fn(|cx| {
-            if let Some((enter, sent)) = &mut first
-                && let Poll::Ready(answer) = enter.as_mut().poll(cx)
-            {
-                session.answered(self.token, *sent, answer);
-                first = None;
-            }
-            listener.verdict(cx)
-        })
-        .await
-    }
-}
-
-impl Drop for Attempt<'_> {
-    fn drop(&mut self) {
-        if !self.is_done {
-            self.handle.session.withdraw(self.token, Duration::ZERO);
-        }
     }
 }

@@ -1,18 +1,22 @@
 //! One ticket in the keeper's table: what was sent, what was answered, and when to do what next.
 
 use std::cmp::Reverse;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
+mod again;
 mod answers;
 
+pub(crate) use self::again::Again;
+
+use super::hold::Hold;
 use super::key::Key;
 use super::ticket::{Mode, Owner, SessionId, Terms, Token};
 use super::verb::{Beat, Enter, Leave, News};
 use super::vital::Vital;
 use crate::clock::Moment;
-use crate::{Error, Worker};
+use crate::{Error, Kind, Worker};
 
 /// A store that is silent for so long counts as unreachable.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -42,15 +46,27 @@ impl Ask {
         Duration::from_millis(self.terms.ttl)
     }
 
-    /// What is taken off a validity, for the difference in pace of two clocks.
-    fn margin(&self) -> Duration {
-        self.ttl() / 100 + Duration::from_millis(2)
-    }
-
     /// How long a request may take before it is sent again.
     pub(crate) fn request_limit(&self) -> Duration {
         (self.ttl() / 3).clamp(Duration::from_millis(50), Duration::from_secs(5))
     }
+
+    /// The refusal of who may not wait.
+    fn busy(&self, by: &str) -> Error {
+        let kind = if self.busy_is_timeout { Kind::Timeout } else { Kind::Busy };
+        Error::new(kind, format!("{} is {by}", self.key))
+    }
+}
+
+/// What is taken off a validity of that length, for the difference in pace of two clocks.
+fn margin(span: Duration) -> Duration {
+    span / 100 + Duration::from_millis(2)
+}
+
+/// The refusal of a number of slots that is not the one in use; 0 stands for the other modes.
+fn in_use(key: &Key, slots: u32) -> Error {
+    let how = if slots == 0 { "without slots".to_owned() } else { format!("with {slots} slots") };
+    Error::new(Kind::Invalid, format!("{key} is in use {how}: ask for it in the same way, or wait until it is free"))
 }
 
 /// Where an attempt stands on the holder's side.
@@ -58,6 +74,8 @@ impl Ask {
 enum Phase {
     /// It wants to hold.
     Asking,
+    /// Another call of its worker wants to hold the key: it waits how that comes out, and has no ticket.
+    Behind,
     /// It holds.
     Held,
     /// It is to be taken out of the store.
@@ -85,6 +103,10 @@ pub(crate) struct Entry {
     pub(crate) token: Token,
     pub(crate) ask: Ask,
     pub(crate) vital: Arc<Vital>,
+    /// In whose hands it is.
+    hold: Weak<Hold>,
+    /// Who waits for how it comes out: further calls of its worker for the key.
+    behind: Vec<Token>,
     session: SessionId,
     phase: Phase,
     /// The number of the last request sent.
@@ -137,11 +159,20 @@ impl Effect {
 }
 
 impl Entry {
-    pub(crate) fn new(token: Token, session: SessionId, ask: Ask, deadline: Option<Moment>, now: Moment) -> Entry {
+    /// Of the hold, in whose hands it is.
+    pub(crate) fn of(hold: &Arc<Hold>, deadline: Option<Moment>, now: Moment) -> Entry {
+        let vital = Arc::clone(&hold.vital);
+        let entry = Entry::new(hold.token, hold.handle.session.id, hold.ask.clone(), vital, deadline, now);
+        Entry { hold: Arc::downgrade(hold), ..entry }
+    }
+
+    fn new(token: Token, session: SessionId, ask: Ask, vital: Arc<Vital>, deadline: Option<Moment>, now: Moment) -> Entry {
         Entry {
             token,
             ask,
-            vital: Arc::new(Vital::new()),
+            vital,
+            hold: Weak::new(),
+            behind: Vec::new(),
             session,
             phase: Phase::Asking,
             seq: 0,
@@ -167,7 +198,7 @@ impl Entry {
     pub(crate) fn due(&self) -> Moment {
         let request = if self.in_flight.is_some() { None } else { Some(self.next) };
         let bound = match self.phase {
-            Phase::Asking => self.deadline,
+            Phase::Asking | Phase::Behind => self.deadline,
             Phase::Held => Some(self.vital.until()),
             Phase::Leaving => None,
         };
@@ -207,7 +238,7 @@ impl Entry {
                     owner: Arc::clone(&self.ask.owner),
                 })
             }
-            Phase::Asking | Phase::Held => Request::Beat(Beat { token, seq, priority, blocked: None }),
+            Phase::Asking | Phase::Held | Phase::Behind => Request::Beat(Beat { token, seq, priority, blocked: None }),
         };
         (request, Sent { seq, at: now, is_enter })
     }

@@ -1,24 +1,23 @@
 //! A lease that is held.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::future::Future;
+use std::slice;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
-use super::entry::{Ask, Request};
-use super::handle::Handle;
+use super::hold::Hold;
 use super::key::Key;
 use super::sequencer::Sequencer;
-use super::ticket::{Mode, Owner, Token, Was};
+use super::ticket::{Mode, Owner, Was};
 use super::verb::Holding;
-use super::vital::{LostReason, Vital};
+use super::vital::{Listener, LostReason};
+use super::watch::{self, Watch};
 use crate::Result;
 
 /// A lock that is held until it is released, lost, or dropped (which releases it promptly in the background). It is renewed meanwhile.
 ///
-/// Its validity is counted from before the request for it was sent, on a clock that goes on during suspend, less 1% of the ttl and 2 ms: while
+/// Its validity is counted from before the request for it was sent, on a clock that goes on during suspend, less 1% of its length and 2 ms: while
 /// [`is_valid`](Lease::is_valid), no correct store gives the key to another.
 ///
 /// ```
@@ -31,14 +30,12 @@ use crate::Result;
 /// # assert_eq!(rows, 42);
 /// # Ok(()) }
 /// ```
+///
+/// An explicit worker that asks for what it holds has one lease more of the same hold: see [`Acquire`](super::Acquire#asking-again).
 #[must_use = "a lease that is dropped is released at once"]
 pub struct Lease {
-    handle: Arc<Handle>,
-    token: Token,
-    ask: Ask,
+    hold: Arc<Hold>,
     holding: Holding,
-    vital: Arc<Vital>,
-    is_released: bool,
 }
 
 /// What a release found.
@@ -46,23 +43,25 @@ pub struct Lease {
 pub enum Released {
     /// It was held to the end.
     InTime,
+    /// The worker holds the key by another lease, or waits for one; the store was told nothing, and the key goes on with the last of them.
+    StillHeld,
     /// It had been lost before.
     AlreadyLost,
 }
 
 impl Lease {
-    pub(crate) fn new(handle: Arc<Handle>, token: Token, ask: Ask, holding: Holding, vital: Arc<Vital>) -> Lease {
-        Lease { handle, token, ask, holding, vital, is_released: false }
+    pub(crate) fn new(hold: Arc<Hold>, holding: Holding) -> Lease {
+        Lease { hold, holding }
     }
 
     /// What is locked.
     pub fn key(&self) -> &Key {
-        &self.ask.key
+        &self.hold.ask.key
     }
 
-    /// How it is held.
+    /// How it is held. Whoever asks for a key shared that its worker holds alone has the exclusive lease.
     pub fn mode(&self) -> Mode {
-        self.ask.mode
+        self.hold.ask.mode
     }
 
     /// A number larger than that of every earlier grant of this key; readers of one generation share it. Hand it to what is guarded, so that it
@@ -74,7 +73,8 @@ impl Lease {
     /// The fence with how and by whom the key is held: what a [`FencedCell`](super::FencedCell), or any resource that is shown fences over a wire,
     /// tells a late holder by. It stays the same to the end of the lease, and after. To a resource, a forked child that shows it is its parent.
     pub fn sequencer(&self) -> Sequencer {
-        Sequencer::of(&self.ask.key, self.ask.mode, self.holding.fence, self.holding.slot, &self.token)
+        let hold = &self.hold;
+        Sequencer::of(&hold.ask.key, hold.ask.mode, self.fence(), self.slot(), &hold.token)
     }
 
     /// Which slot it is, from 0, if slots were asked for.
@@ -84,12 +84,12 @@ impl Lease {
 
     /// Who holds it, as operators see it.
     pub fn owner(&self) -> &Owner {
-        &self.ask.owner
+        &self.hold.ask.owner
     }
 
     /// How long it lives without renewal.
     pub fn ttl(&self) -> Duration {
-        Duration::from_millis(self.ask.terms.ttl)
+        Duration::from_millis(self.hold.ask.terms.ttl)
     }
 
     /// Whether nobody else can hold the key now. Once false, always false.
@@ -99,23 +99,23 @@ impl Lease {
 
     /// For how long nobody else can hold the key, even if no renewal succeeds any more. Zero once it is lost.
     pub fn remaining(&self) -> Duration {
-        if self.handle.session.is_forked() {
+        if self.is_forked() {
             return Duration::ZERO;
         }
-        self.vital.until().since(self.handle.session.clock.now())
+        self.hold.vital.until().since(self.hold.handle.session.clock.now())
     }
 
     /// The larger of its own priority and of all that wait for it, as the store last said.
     pub fn effective_priority(&self) -> i32 {
-        self.vital.effective()
+        self.hold.vital.effective()
     }
 
     /// Why it is lost, if it is; without waiting.
     pub fn lost_reason(&self) -> Option<LostReason> {
-        if self.handle.session.is_forked() {
+        if self.is_forked() {
             return Some(LostReason::Forked);
         }
-        self.vital.lost().or_else(|| (!self.is_valid()).then_some(LostReason::Expired))
+        self.hold.vital.lost().or_else(|| (!self.is_valid()).then_some(LostReason::Expired))
     }
 
     /// Waits until it is lost. An operator's wish to have it back counts: it fires at once, though nobody else can hold before it is released or
@@ -124,11 +124,17 @@ impl Lease {
     /// # Cancel safety
     /// Safe: nothing is lost by dropping it.
     pub async fn lost(&self) -> LostReason {
-        if self.handle.session.is_forked() {
-            return LostReason::Forked;
-        }
-        let mut listener = self.vital.listen();
-        poll_fn(|cx| listener.lost(cx)).await
+        Watch::over(slice::from_ref(self)).lost().await.1
+    }
+
+    /// Whether it is the parent's of this process.
+    pub(super) fn is_forked(&self) -> bool {
+        self.hold.handle.session.is_forked()
+    }
+
+    /// For somebody who waits until it is lost.
+    pub(super) fn listen(&self) -> Listener<'_> {
+        self.hold.vital.listen()
     }
 
     /// Does the work while the lease is valid: when it is lost the work is dropped, and never polled again.
@@ -139,61 +145,26 @@ impl Lease {
     /// # Cancel safety
     /// Dropping it drops the work.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output> {
-        let mut work = pin!(work);
-        let mut listener = self.vital.listen();
-        poll_fn(|cx| {
-            // A waker for the loss first, so that it cannot slip between the check and the wait.
-            if let Poll::Ready(reason) = listener.lost(cx) {
-                return Poll::Ready(Err(reason.to_error()));
-            }
-            // The timer may be late, after a stop or a suspend: the clock is asked too.
-            if let Some(reason) = self.lost_reason() {
-                return Poll::Ready(Err(reason.to_error()));
-            }
-            match work.as_mut().poll(cx) {
-                Poll::Ready(output) => match self.lost_reason() {
-                    Some(reason) => Poll::Ready(Err(reason.to_error())),
-                    None => Poll::Ready(Ok(output)),
-                },
-                Poll::Pending => Poll::Pending,
-            }
-        })
-        .await
+        watch::run(slice::from_ref(self), work).await
     }
 
-    /// Releases it and hands the key on; tells whether it was held until now.
+    /// Releases it and hands the key on; tells whether it was held until now. Of several leases of one hold, the last one does.
     ///
     /// # Errors
     /// `Unreachable` or `Storage` if the store did not answer before the lease would have expired by itself.
     ///
     /// # Cancel safety
     /// Dropped half-way, it is released in the background.
-    pub async fn release(mut self) -> Result<Released> {
-        let session = &self.handle.session;
+    pub async fn release(self) -> Result<Released> {
         let was_lost = self.lost_reason().is_some_and(|reason| reason != LostReason::Evicted);
-        if session.is_forked() {
+        if self.is_forked() {
             return Ok(Released::AlreadyLost);
         }
-        session.withdraw(self.token, self.ask.request_limit());
-        let mut first = match session.request(self.token) {
-            Some((Request::Leave(leave), sent)) => Some((session.store.leave(&self.ask.key, leave), sent)),
-            _ => None,
+        // Of two that are released at once, exactly one is the last.
+        let Some(hold) = Arc::into_inner(self.hold) else {
+            return Ok(if was_lost { Released::AlreadyLost } else { Released::StillHeld });
         };
-        let mut listener = self.vital.listen();
-        let left = poll_fn(|cx| {
-            if let Some((leave, sent)) = &mut first
-                && let Poll::Ready(answer) = leave.as_mut().poll(cx)
-            {
-                session.left(self.token, *sent, answer);
-                first = None;
-            }
-            listener.left(cx)
-        })
-        .await;
-        drop(first);
-        drop(listener);
-        self.is_released = true;
-        match left {
+        match hold.release().await {
             Ok(Was::Held) if !was_lost => Ok(Released::InTime),
             Ok(_) => Ok(Released::AlreadyLost),
             Err(_) if was_lost => Ok(Released::AlreadyLost),
@@ -210,19 +181,11 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
-    fn drop(&mut self) {
-        if !self.is_released {
-            self.handle.session.withdraw(self.token, Duration::ZERO);
-        }
-    }
-}
-
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lease")
-            .field("key", &self.ask.key)
-            .field("mode", &self.ask.mode)
+            .field("key", &self.hold.ask.key)
+            .field("mode", &self.hold.ask.mode)
             .field("fence", &self.holding.fence)
             .field("remaining", &self.remaining())
             .field("lost", &self.lost_reason())

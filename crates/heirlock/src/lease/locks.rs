@@ -5,7 +5,8 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::task::Poll;
 
-use super::acquire::Acquire;
+use super::acquire::{Acquire, One};
+use super::all::Several;
 use super::handle::Handle;
 use super::key::{Key, check_part};
 use super::lease::Lease;
@@ -61,13 +62,32 @@ impl Locks {
     /// Asks for a lease on this key: see [`Acquire`] for the options.
     #[track_caller]
     pub fn lock(&self, key: impl AsRef<str>) -> Acquire {
-        Acquire::new(Arc::clone(&self.0), key.as_ref(), Location::caller())
+        Acquire::new(Arc::clone(&self.0), One::new(key.as_ref()), Location::caller())
     }
 
     /// Asks for a lease that is free: `Busy` if the key is held, rests, or has a queue.
     #[track_caller]
     pub fn try_lock(&self, key: impl AsRef<str>) -> Acquire {
         self.lock(key).no_wait()
+    }
+
+    /// Asks for leases on all of these keys, or none: see [`Several`]. The options of [`Acquire`] are those of each.
+    ///
+    /// ```
+    /// # use heirlock::{Locks, store::MemoryStore};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> heirlock::Result<()> {
+    /// # let locks = Locks::new(MemoryStore::new()).await?;
+    /// // Somebody else may move money from bob to alice at the same time.
+    /// let leases = locks.lock_all(["account/alice", "account/bob"]).timeout(Duration::from_secs(5)).await?;
+    /// let moved = leases.run(async { 5 }).await?;
+    /// leases.release().await?;
+    /// # assert_eq!(moved, 5);
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn lock_all<K: AsRef<str>>(&self, keys: impl IntoIterator<Item = K>) -> Acquire<Several> {
+        Acquire::new(Arc::clone(&self.0), Several::new(keys), Location::caller())
     }
 
     /// Waits for a lease on this thread: `lock(key).blocking()`.

@@ -1,16 +1,18 @@
 //! A session: the table of this process's tickets at one store, and the ways into it. The keeper's thread works on the same table.
 
-use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::Waker;
 use std::time::Duration;
 
-use super::entry::{Ask, Effect, Entry, Request, Sent};
+mod table;
+
+use self::table::{After, Table, owned};
+use super::entry::{Again, Effect, Entry, Request, Sent};
+use super::hold::Hold;
 use super::key::Key;
 use super::store::{Notice, Store};
 use super::ticket::{SessionId, Token};
-use super::verb::{Answer, Left, News};
-use super::vital::Vital;
+use super::verb::{Answer, Holding, Left, News};
 use crate::clock::{Clock, Moment};
 use crate::sync::lock;
 use crate::{Error, Kind, Result};
@@ -32,64 +34,14 @@ pub(crate) struct Session {
     bell: Condvar,
 }
 
-#[derive(Default)]
-// Four independent facts, not one state.
-#[allow(clippy::struct_excessive_bools)]
-struct Table {
-    entries: HashMap<Token, Entry>,
-    by_key: HashMap<Key, Vec<Token>>,
-    /// Every entry by the moment at which the keeper must look at it.
-    agenda: BTreeSet<(Moment, Token)>,
-    /// The keeper has something to do before its nap ends.
-    rung: bool,
-    /// Until when the keeper sleeps; `None` while it is awake and will look at the agenda before it sleeps.
-    nap: Option<Moment>,
-    closed: bool,
-    /// The last handle is gone: the keeper ends when nothing is left to do.
-    ending: bool,
-    ended: bool,
-    enders: Vec<Waker>,
-}
-
-impl Table {
-    /// Puts an entry where its next moment belongs; tells whether that is before the keeper's nap ends.
-    fn schedule(&mut self, token: Token) -> bool {
-        let Some(entry) = self.entries.get_mut(&token) else { return false };
-        let due = entry.due();
-        if entry.scheduled != Some(due) {
-            if let Some(old) = entry.scheduled.replace(due) {
-                self.agenda.remove(&(old, token));
-            }
-            self.agenda.insert((due, token));
-        }
-        self.nap.is_some_and(|nap| due < nap)
-    }
-
-    fn remove(&mut self, token: Token) {
-        let Some(entry) = self.entries.remove(&token) else { return };
-        if let Some(scheduled) = entry.scheduled {
-            self.agenda.remove(&(scheduled, token));
-        }
-        if let Some(tokens) = self.by_key.get_mut(&entry.ask.key) {
-            tokens.retain(|other| *other != token);
-            if tokens.is_empty() {
-                self.by_key.remove(&entry.ask.key);
-            }
-        }
-    }
-
-    /// Lets a change of an entry take effect; gives back who is to be woken.
-    fn settle(&mut self, token: Token, effect: Effect) -> (Vec<Waker>, bool) {
-        if effect.over {
-            self.remove(token);
-            // Whoever waits for the end must look again.
-            let ring = self.closed || self.ending;
-            (effect.wakers, ring)
-        } else {
-            let ring = self.schedule(token);
-            (effect.wakers, ring)
-        }
-    }
+/// What a call has begun.
+pub(crate) enum Begun {
+    /// A ticket.
+    Ticket,
+    /// To wait for how another call of its worker comes out.
+    Behind,
+    /// Nothing: its worker holds the key.
+    Shares(Arc<Hold>, Holding),
 }
 
 /// What the keeper has to do now.
@@ -125,25 +77,30 @@ impl Session {
     }
 
     /// Begins an attempt: nothing is sent yet, but from now on the keeper looks after it.
-    pub(crate) fn begin(&self, token: Token, ask: Ask, deadline: Option<Moment>) -> Result<Arc<Vital>> {
+    pub(crate) fn begin(&self, hold: &Arc<Hold>, deadline: Option<Moment>) -> Result<Begun> {
         let now = self.clock.now();
+        let mut entry = Entry::of(hold, deadline, now);
         let mut table = lock(&self.table);
         if table.closed || self.is_forked() {
             return Err(Error::new(Kind::Closed, "this session is closed: connect again"));
         }
-        let key = ask.key.clone();
-        let mut entry = Entry::new(token, self.id, ask, deadline, now);
-        // The caller sends the first request itself, at once.
-        entry.next = now + entry.ask.request_limit();
-        let vital = Arc::clone(&entry.vital);
-        table.entries.insert(token, entry);
-        table.by_key.entry(key).or_default().push(token);
-        let ring = table.schedule(token);
+        let (begun, ring) = match table.again(&hold.ask, now)? {
+            Again::Shares(hold, holding) => return Ok(Begun::Shares(hold, holding)),
+            Again::Behind(first) => (Begun::Behind, table.wait_behind(first, entry, now)),
+            Again::Anew => {
+                // The caller sends the first request itself, at once.
+                entry.next = now + entry.ask.request_limit();
+                if let Some(owned) = owned(&hold.ask) {
+                    table.by_worker.insert(owned, hold.token);
+                }
+                (Begun::Ticket, table.insert(entry))
+            }
+        };
         drop(table);
         if ring {
             self.ring();
         }
-        Ok(vital)
+        Ok(begun)
     }
 
     /// The next request of a ticket, for the caller to send itself.
@@ -227,9 +184,10 @@ impl Session {
         let mut table = lock(&self.table);
         let entry = table.entries.get_mut(&token)?;
         let (answer, effect) = change(entry);
-        let (wakers, ring) = table.settle(token, effect);
+        let after = table.settle(token, effect);
         drop(table);
-        wakers.into_iter().for_each(Waker::wake);
+        let ring = after.ring;
+        after.wake();
         if ring {
             self.ring();
         }
@@ -248,7 +206,7 @@ impl Session {
     pub(crate) fn collect(&self, most: usize) -> Work {
         let now = self.clock.now();
         let mut work = Work::default();
-        let mut wakers = Vec::new();
+        let mut after = After::default();
         let mut table = lock(&self.table);
         table.nap = None;
         table.rung = false;
@@ -265,12 +223,12 @@ impl Session {
                 entry.fly(sent);
                 work.requests.push((entry.ask.key.clone(), token, request, sent, limit));
             }
-            wakers.extend(table.settle(token, effect).0);
+            after.add(table.settle(token, effect));
         }
         work.ending = table.ending;
         work.is_empty = table.entries.is_empty();
         drop(table);
-        wakers.into_iter().for_each(Waker::wake);
+        after.wake();
         work
     }
 
@@ -306,15 +264,15 @@ impl Session {
         let mut table = lock(&self.table);
         table.closed = true;
         let tokens: Vec<Token> = table.entries.keys().copied().collect();
-        let mut wakers = Vec::new();
+        let mut after = After::default();
         for token in tokens {
             if let Some(entry) = table.entries.get_mut(&token) {
                 let effect = if entry.is_unsent() { Effect { over: true, ..entry.close(now) } } else { entry.close(now) };
-                wakers.extend(table.settle(token, effect).0);
+                after.add(table.settle(token, effect));
             }
         }
         drop(table);
-        wakers.into_iter().for_each(Waker::wake);
+        after.wake();
         self.ring();
     }
 
@@ -343,12 +301,15 @@ impl Session {
         let mut table = lock(&self.table);
         table.ended = true;
         let mut wakers = std::mem::take(&mut table.enders);
-        for (_, entry) in table.entries.drain() {
+        let entries = std::mem::take(&mut table.entries);
+        for entry in entries.values() {
             wakers.extend(entry.vital.leave(Err(Error::new(Kind::Closed, "the session ended before the store answered"))));
         }
         table.agenda.clear();
         table.by_key.clear();
+        table.by_worker.clear();
         drop(table);
+        drop(entries);
         wakers.into_iter().for_each(Waker::wake);
     }
 }

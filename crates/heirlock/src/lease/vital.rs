@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
+use super::key::Key;
 use super::ticket::{Reason, Was};
 use super::verb::Holding;
 use crate::clock::Moment;
@@ -41,8 +42,16 @@ impl LostReason {
 
     /// The reason as the crate's error: `Evicted`, or `Lost`.
     pub fn to_error(self) -> Error {
-        let kind = if self == LostReason::Evicted { Kind::Evicted } else { Kind::Lost };
-        Error::new(kind, format!("the lease is lost: {self}"))
+        Error::new(self.kind(), format!("the lease is lost: {self}"))
+    }
+
+    /// The same, where several may be meant.
+    pub(crate) fn of_key(self, key: &Key) -> Error {
+        Error::new(self.kind(), format!("the lease on {key} is lost: {self}"))
+    }
+
+    fn kind(self) -> Kind {
+        if self == LostReason::Evicted { Kind::Evicted } else { Kind::Lost }
     }
 }
 
@@ -68,6 +77,8 @@ pub(crate) enum Verdict {
     Refused(Error),
     /// The store has forgotten the ticket while it waited: enter anew.
     Forgotten,
+    /// It had no ticket, and waited for another call of its worker, which has come to its end: look again.
+    Again,
 }
 
 /// The shared state of one ticket on the holder's side.
@@ -81,6 +92,8 @@ pub(crate) struct Vital {
 #[derive(Debug, Default)]
 struct Inner {
     verdict: Option<Verdict>,
+    /// What it holds since the grant was claimed, also after it was lost.
+    holding: Option<Holding>,
     lost: Option<LostReason>,
     left: Option<Result<Was, Error>>,
     effective: i32,
@@ -169,6 +182,7 @@ impl Vital {
         let mut inner = lock(&self.inner);
         self.until.store(until.as_nanos(), Ordering::Release);
         inner.effective = holding.effective;
+        inner.holding = Some(holding);
         inner.verdict = Some(Verdict::Held(holding));
         inner.take_wakers()
     }
@@ -216,6 +230,12 @@ impl Vital {
     /// Not valid any more because its owner gives it up.
     pub(crate) fn give_up(&self) {
         self.until.store(0, Ordering::Release);
+    }
+
+    /// What it holds, if it does and nobody wants it back.
+    pub(crate) fn holding(&self, now: Moment) -> Option<Holding> {
+        let inner = lock(&self.inner);
+        inner.holding.filter(|_| inner.lost.is_none() && now < self.until())
     }
 
     pub(crate) fn effective(&self) -> i32 {

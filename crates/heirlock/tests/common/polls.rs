@@ -1,6 +1,6 @@
 //! Futures polled by hand, and the same test on every kind of runtime.
 
-use std::future::Future;
+use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -62,6 +62,16 @@ impl<'a, T> Hand<'a, T> {
         while self.wakes() < times {
             std::thread::yield_now();
         }
+    }
+}
+
+/// Polled by others from now on.
+impl<'a, T> IntoFuture for Hand<'a, T> {
+    type Output = T;
+    type IntoFuture = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        self.future
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Effect, Entry, Phase, SILENCE, Sent};
+use super::{Effect, Entry, Phase, SILENCE, Sent, in_use, margin};
 use crate::clock::Moment;
+use crate::lease::key::Key;
 use crate::lease::ticket::{Reason, Was};
 use crate::lease::verb::{Answer, Holding, Left};
 use crate::lease::vital::{LostReason, Verdict};
@@ -40,18 +41,10 @@ impl Entry {
                 self.next = now + Duration::from_millis(next_look);
                 Effect::default()
             }
-            Answer::Busy => {
-                let who = format!("{} is held by another", self.ask.key);
-                let kind = if self.ask.busy_is_timeout { Kind::Timeout } else { Kind::Busy };
-                self.refused(Verdict::Refused(Error::new(kind, who)))
-            }
+            Answer::Busy => self.refused(Verdict::Refused(self.ask.busy("held by another"))),
             Answer::Gone(reason) => self.gone(reason, sent, now),
             // Leaves no tombstone.
-            Answer::Mismatch { slots } => {
-                let how = if slots == 0 { "without slots".to_owned() } else { format!("with {slots} slots") };
-                let what = format!("{} is in use {how}: ask for it in the same way, or wait until it is free", self.ask.key);
-                self.refused_unknown(Verdict::Refused(Error::new(Kind::Invalid, what)), now)
-            }
+            Answer::Mismatch { slots } => self.refused_unknown(Verdict::Refused(in_use(&self.ask.key, slots)), now),
         };
         if again {
             self.next = now;
@@ -61,7 +54,8 @@ impl Entry {
 
     fn held(&mut self, holding: Holding, sent: Sent, now: Moment) -> Effect {
         // Counted from before the request was sent: the store counts from when it came.
-        let until = (sent.at + Duration::from_millis(holding.expires_in)).before(self.ask.margin());
+        let span = Duration::from_millis(holding.expires_in);
+        let until = (sent.at + span).before(margin(span));
         self.next = sent.at + self.ask.renew_every;
         let is_capped = self.ask.terms.max_hold.is_some() && !holding.revoked && holding.expires_in < self.ask.terms.ttl;
         if self.phase == Phase::Held {
@@ -164,6 +158,9 @@ impl Entry {
                 self.withdraw(now);
                 Effect::wake(wakers)
             }
+            Phase::Behind if self.deadline.is_some_and(|deadline| deadline <= now) => {
+                Effect::over(self.vital.refuse(Verdict::Refused(late(&self.ask.key))))
+            }
             _ => Effect::default(),
         }
     }
@@ -176,14 +173,14 @@ impl Entry {
             None if self.answered == 0 && now.since(self.begun) >= SILENCE => {
                 Error::new(Kind::Unreachable, format!("the store did not answer in time whether {key} is free"))
             }
-            None => Error::new(Kind::Timeout, format!("{key} was not granted in time")),
+            None => late(key),
         }
     }
 
     /// The session is closed.
     pub(crate) fn close(&mut self, now: Moment) -> Effect {
         let wakers = match self.phase {
-            Phase::Asking => self.vital.refuse(Verdict::Refused(Error::new(Kind::Closed, "the session was closed"))),
+            Phase::Asking | Phase::Behind => self.vital.refuse(Verdict::Refused(Error::new(Kind::Closed, "the session was closed"))),
             Phase::Held => self.vital.lose(LostReason::Closed),
             Phase::Leaving => return Effect::default(),
         };
@@ -206,6 +203,11 @@ impl Entry {
     }
 }
 
+/// The end of a wait that nothing else came of.
+fn late(key: &Key) -> Error {
+    Error::new(Kind::Timeout, format!("{key} was not granted in time"))
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -214,7 +216,8 @@ mod tests {
     use super::*;
     use crate::clock::{Clock, ManualClock};
     use crate::lease::entry::Ask;
-    use crate::lease::{Key, Mode, SessionId, Terms, Token};
+    use crate::lease::vital::Vital;
+    use crate::lease::{Mode, SessionId, Terms, Token};
 
     fn entry(now: Moment) -> Entry {
         let ask = Ask {
@@ -228,7 +231,7 @@ mod tests {
             worker: None,
             owner: Arc::default(),
         };
-        Entry::new(Token::from_bytes([1; 16]), SessionId(1), ask, None, now)
+        Entry::new(Token::from_bytes([1; 16]), SessionId(1), ask, Arc::new(Vital::new()), None, now)
     }
 
     #[test]

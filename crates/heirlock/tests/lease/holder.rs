@@ -1,5 +1,4 @@
 //! The holder's side over the memory store.
-#![allow(missing_docs)]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +8,7 @@ use heirlock::lease::Evict;
 use heirlock::store::{Fault, Faulty, MemoryStore, Point};
 use heirlock::{Kind, Locks, LostReason, Released, Worker};
 
-const MS: fn(u64) -> Duration = Duration::from_millis;
+use super::MS;
 
 #[tokio::test]
 async fn a_waiter_is_woken_by_the_release() {
@@ -41,6 +40,20 @@ async fn a_lost_lease_says_why_and_stops_the_work() {
     assert!(work.unwrap_err().is_lost());
     assert_eq!(lease.lost().await, LostReason::Expired);
     assert_eq!(lease.release().await.unwrap(), Released::AlreadyLost);
+}
+
+#[tokio::test]
+async fn a_longest_hold_has_the_margin_of_its_own_length() {
+    let clock = ManualClock::new();
+    let store = MemoryStore::with_clock(Arc::new(clock.clone()));
+    let locks = Locks::with(Arc::new(store), Arc::new(clock.clone()) as Arc<dyn Clock>).await.unwrap();
+    let lease = locks.lock("k").ttl(Duration::from_secs(3_600)).max_hold(MS(3_000)).await.unwrap();
+    assert_eq!(lease.remaining(), MS(3_000 - 30 - 2));
+    clock.advance(MS(2_967));
+    assert!(lease.is_valid());
+    clock.advance(MS(1));
+    assert!(!lease.is_valid());
+    assert_eq!(lease.lost().await, LostReason::MaxHold);
 }
 
 #[tokio::test]
@@ -107,7 +120,7 @@ async fn the_worker_gives_name_priority_and_deadline() {
     let holder = &view.holders[0];
     assert_eq!((holder.owner.name.as_str(), holder.priority), ("nightly-import", 7));
     assert_eq!(holder.owner.why.as_deref(), Some("because"));
-    assert!(holder.owner.site.as_ref().unwrap().contains("lease.rs"));
+    assert!(holder.owner.site.as_ref().unwrap().contains("holder.rs"));
     let late = Worker::new("late").deadline(std::time::Instant::now() + MS(20));
     let error = late.run(async { locks.lock("k").await }).await.unwrap_err();
     assert!(error.is_timeout());
