@@ -1,5 +1,6 @@
 //! Values in memory.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
@@ -96,6 +97,35 @@ fn a_value_of_unknown_size() {
     let by = count.advance(exclusive(5, 1)).unwrap();
     by.write(<[u8]>::reverse).unwrap();
     assert_eq!(by.read(<[u8]>::to_vec).unwrap(), [3, 2, 1]);
+}
+
+/// The check and the write are one step: what an old holder still writes, the new one finds when it has advanced, or it is refused.
+#[test]
+fn a_write_is_before_an_advance_or_refused() {
+    for round in 0..200_u32 {
+        let count = cell(0_u32);
+        let old = count.advance(exclusive(5, 1)).unwrap();
+        let barrier = Barrier::new(2);
+        let told = thread::scope(|threads| {
+            let writes = threads.spawn(|| {
+                barrier.wait();
+                let mut told = 0;
+                while old.write(|count| *count += 1).is_ok() {
+                    told += 1;
+                }
+                told
+            });
+            barrier.wait();
+            // In some rounds after many writes, in others before the first.
+            (0..round % 8).for_each(|_| thread::yield_now());
+            let new = count.advance(exclusive(6, 2)).unwrap();
+            let found = new.read(|count| *count).unwrap();
+            let told = writes.join().unwrap();
+            assert_eq!(new.read(|count| *count).unwrap(), found, "round {round}: it was written to behind the new holder's back");
+            told
+        });
+        assert_eq!(count.into_inner(), told);
+    }
 }
 
 /// Whose fences grow, some of which come late. Each epoch of fences is held in its own way.
