@@ -165,8 +165,8 @@ macro_rules! with_question_marks {
     }};
 }
 
-/// For SQLite 3.35 or later. A writing transaction that begins with its check has the file's one write lock from there on. A transaction that reads and
-/// begins with its check sees the database as it was at that moment, when the holder was good.
+/// For SQLite 3.35 or later. A writing transaction that begins with its check has the file's one write lock from there on. A transaction that reads
+/// and begins with its check sees the database as it was at that moment, when the holder was good.
 pub const SQLITE: Statements = Statements {
     create: CREATE,
     open: with_question_marks!(OPEN),

@@ -308,7 +308,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn text_gives_it_back(name in "[ a-z{}%/🦀-]{1,40}", fence in 1u64.., holder in any::<u64>(), slots in 1u32..=MAX_SLOTS, at in any::<u32>()) {
+        fn text_gives_it_back(
+            name in "[ a-z{}%/🦀-]{1,40}",
+            fence in 1u64..,
+            holder in any::<u64>(),
+            slots in 1u32..=MAX_SLOTS,
+            at in any::<u32>(),
+        ) {
             let all = [
                 Sequencer::exclusive(key(&name), fence, HolderId(holder)),
                 Sequencer::shared(key(&name), fence),

@@ -6,7 +6,7 @@ use std::thread;
 
 use heirlock::lease::{Evict, FencedCell, Sequencer};
 use heirlock::store::MemoryStore;
-use heirlock::{Kind, Locks};
+use heirlock::{Kind, Locks, Worker};
 
 use crate::naive::{KEY, exclusive, refuses, shared, slot};
 use crate::random::{Random, seed};
@@ -36,6 +36,24 @@ async fn case_s27_a_late_holder_neither_reads_nor_writes() {
     assert!(by_old.check().unwrap_err().is_lost());
     by_new.write(|balance| *balance -= 30).unwrap();
     assert_eq!(balance.into_inner(), 70);
+}
+
+/// All that a worker has of one lease is one holder.
+#[tokio::test]
+async fn a_shared_lease_is_one_holder() {
+    let locks = Locks::new(MemoryStore::new()).await.unwrap();
+    let count = cell(0);
+    Worker::new("twice")
+        .run(async {
+            let outer = locks.lock(KEY).await.unwrap();
+            let by_outer = count.advance(&outer).unwrap();
+            let inner = locks.lock(KEY).shared().await.unwrap();
+            assert_eq!(inner.sequencer(), outer.sequencer());
+            count.advance(&inner).unwrap().write(|count| *count += 1).unwrap();
+            by_outer.write(|count| *count += 1).unwrap();
+        })
+        .await;
+    assert_eq!(count.into_inner(), 2);
 }
 
 #[test]

@@ -2,6 +2,8 @@
 // Helpers are test code, though not within a test.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "../common/elsewhere.rs"]
+mod elsewhere;
 #[path = "../common/random.rs"]
 #[allow(dead_code)]
 mod random;
