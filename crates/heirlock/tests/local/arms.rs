@@ -2,14 +2,12 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::common::local::{assert_idle, end_doubt, permits, worker};
 use crate::common::polls::{Hand, everywhere, in_tasks, once, pause};
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use heirlock::clock::{BootClock, Clock, Moment};
 use heirlock::local::{Domain, Mutex, RwLock, Semaphore};
 
 const ARMS: usize = 2000;
@@ -79,57 +77,6 @@ fn each_arm_is_polled_to_queue_and_to_be_served() {
         }
         assert_idle(&domain);
     });
-}
-
-/// The real time, and how often the timer's thread asks for it: each time that it looks at the domain.
-#[derive(Clone, Default)]
-struct Looks(Arc<AtomicUsize>);
-
-impl Clock for Looks {
-    fn now(&self) -> Moment {
-        let timer = std::thread::current().name() == Some("heirlock-timer");
-        self.0.fetch_add(usize::from(timer), Ordering::SeqCst);
-        BootClock.now()
-    }
-
-    fn sleep_for(&self, until: Moment) -> Option<Duration> {
-        BootClock.sleep_for(until)
-    }
-}
-
-/// Two tasks of many arms, at the usual `stall_time`: whoever is passed over because this machine is busy has its turn all the same. The timer is not
-/// rung each time that an arm is in doubt.
-#[test]
-fn tasks_of_many_arms_contend() {
-    const EACH: usize = ARMS / 4;
-    let looks = Looks::default();
-    let domain = Domain::builder().clock(looks.clone()).build();
-    let mutex = Arc::new(Mutex::new(0_usize).in_domain(&domain));
-    let semaphore = Arc::new(Semaphore::new(2).in_domain(&domain));
-    let start = Instant::now();
-    let two = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
-    two.block_on(async {
-        let tasks = [(); 2].map(|()| {
-            let (mutex, semaphore) = (Arc::clone(&mutex), Arc::clone(&semaphore));
-            tokio::spawn(async move {
-                let arm = async || {
-                    let _permit = semaphore.acquire().await.unwrap();
-                    let mut guard = mutex.lock().await.unwrap();
-                    pause().await;
-                    *guard += 1;
-                };
-                let mut arms: FuturesUnordered<_> = (0..EACH).map(|_| arm()).collect();
-                while arms.next().await.is_some() {}
-            })
-        });
-        for task in tasks {
-            task.await.unwrap();
-        }
-    });
-    let (looks, most) = (looks.0.load(Ordering::SeqCst), 10 + 4 * start.elapsed().as_millis() / 20);
-    assert_eq!((mutex.try_lock().map(|guard| *guard).unwrap(), semaphore.free_permits()), (2 * EACH, 2));
-    assert!(looks as u128 <= most, "the timer looked {looks} times, {most} would be many");
-    assert_idle(&domain);
 }
 
 /// A call that does not wait has what its own worker was granted and has left lying for too long.
