@@ -66,7 +66,7 @@ macro_rules! upgradable {
             /// ```
             /// let lock = heirlock::local::RwLock::named("table", 1);
             /// let (mut guard, reader) = (lock.try_upgradable().unwrap(), lock.try_read().unwrap());
-            /// assert_eq!(guard.try_upgrade().unwrap_err().to_string(), "lock \"table\" has other readers");
+            /// assert_eq!(guard.try_upgrade().unwrap_err().to_string(), "lock \"table\" has other read guards");
             /// drop(reader);
             /// *guard.try_upgrade().unwrap() = 2;
             /// assert_eq!(*guard, 2);
