@@ -169,28 +169,21 @@ impl Graph {
         None
     }
 
-    /// A grant of the lock that the worker has not taken note of.
+    /// The grants of the lock that the worker has not taken note of, the last first.
+    pub(super) fn untaken_of(&self, worker: u32, lock: u32) -> impl Iterator<Item = u32> + '_ {
+        let listed = |slot: u32| (slot != NIL).then_some(slot);
+        let all = std::iter::successors(listed(self.workers[worker].untaken), move |slot| listed(self.waits[*slot].link[OF_WORKER].next));
+        all.filter(move |slot| self.waits[*slot].lock == lock)
+    }
+
+    /// One of those.
     pub(super) fn find_untaken(&self, worker: u32, lock: u32) -> Option<u32> {
-        let mut wait = self.workers[worker].untaken;
-        while wait != NIL {
-            if self.waits[wait].lock == lock {
-                return Some(wait);
-            }
-            wait = self.waits[wait].link[0].next;
-        }
-        None
+        self.untaken_of(worker, lock).next()
     }
 
     /// How many levels of the worker's hold it has not taken note of.
     pub(super) fn untaken_levels(&self, worker: u32, lock: u32) -> u32 {
-        let (mut wait, mut levels) = (self.workers[worker].untaken, 0_u32);
-        while wait != NIL {
-            if self.waits[wait].lock == lock {
-                levels = levels.saturating_add(self.waits[wait].depth);
-            }
-            wait = self.waits[wait].link[0].next;
-        }
-        levels
+        self.untaken_of(worker, lock).fold(0, |levels, slot| levels.saturating_add(self.waits[slot].depth))
     }
 
     /// Strikes a grant off the untaken; whoever calls decides about the hold. Says its depth.

@@ -1,7 +1,7 @@
 //! The events.
 
 use super::Graph;
-use super::effects::{Displaced, Effects, Left, Released};
+use super::effects::{Effects, Left, Released};
 use super::lock::{Kind, Lock, LockSpec, Mode};
 use super::records::{Hold, LockKey, OF_LOCK, Origin, State, WaitKey, Worker, WorkerKey, WorkerSpec};
 use super::slab::NIL;
@@ -205,9 +205,7 @@ impl Graph {
             return None;
         }
         let arrival = self.waits[slot].arrival;
-        effects.displaced.push(Displaced { wait, arrival });
-        self.give_back(slot);
-        self.finish(effects);
+        self.revoke(wait, effects);
         Some(arrival)
     }
 

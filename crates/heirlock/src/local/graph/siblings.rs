@@ -131,15 +131,8 @@ impl Graph {
     /// The worker's untaken grant that is what it asks for: of this mode, and of so many permits.
     pub(super) fn find_fitting(&self, worker: u32, lock: u32, mode: Mode, depth: u32) -> Option<u32> {
         let counts = self.locks[lock].is_semaphore();
-        let mut slot = self.workers[worker].untaken;
-        while slot != NIL {
-            let wait = &self.waits[slot];
-            if wait.lock == lock && wait.mode == mode && !wait.upgrades && (!counts || wait.depth == depth) {
-                return Some(slot);
-            }
-            slot = wait.link[OF_WORKER].next;
-        }
-        None
+        let fits = |wait: &Wait| wait.mode == mode && !wait.upgrades && (!counts || wait.depth == depth);
+        self.untaken_of(worker, lock).find(|slot| fits(&self.waits[*slot]))
     }
 
     /// Gives back what the worker was granted of the lock and has not taken. Nobody has it yet.

@@ -252,22 +252,12 @@ impl Graph {
 
     /// A grant of the lock in this mode that the worker has not taken note of.
     pub(super) fn find_untaken_mode(&self, worker: u32, lock: u32, mode: Mode) -> Option<u32> {
-        let mut wait = self.workers[worker].untaken;
-        while wait != NIL && !(self.waits[wait].lock == lock && self.waits[wait].mode == mode) {
-            wait = self.waits[wait].link[0].next;
-        }
-        (wait != NIL).then_some(wait)
+        self.untaken_of(worker, lock).find(|slot| self.waits[*slot].mode == mode)
     }
 
     /// How many levels it was granted as a reader and has not taken note of.
     fn untaken_reads(&self, worker: u32, lock: u32) -> u32 {
-        let (mut wait, mut levels) = (self.workers[worker].untaken, 0_u32);
-        while wait != NIL {
-            if self.waits[wait].lock == lock && self.waits[wait].mode == Mode::Shared {
-                levels = levels.saturating_add(self.waits[wait].depth);
-            }
-            wait = self.waits[wait].link[0].next;
-        }
-        levels
+        let reads = self.untaken_of(worker, lock).filter(|slot| self.waits[*slot].mode == Mode::Shared);
+        reads.fold(0, |levels, slot| levels.saturating_add(self.waits[slot].depth))
     }
 }
