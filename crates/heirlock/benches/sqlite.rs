@@ -23,13 +23,19 @@ fn main() {
         return peer(&args[2]);
     }
     let mut report = Report::new("sqlite");
-    cycle(&mut report);
-    several(&mut report);
-    crowd(&mut report);
-    hand_over(&mut report);
-    waiting(&mut report);
-    held(&mut report);
-    report.finish();
+    type Group = (&'static str, fn(&mut Report));
+    let groups: [Group; 6] =
+        [("cycle", cycle), ("several", several), ("crowd", crowd), ("hand_over", hand_over), ("waiting", waiting), ("held", held)];
+    // Those whose names contain one of the words; files are written only of all. Cargo adds an option of its own.
+    let words: Vec<&String> = args.iter().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    for (name, group) in groups {
+        if words.is_empty() || words.iter().any(|word| name.contains(word.as_str())) {
+            group(&mut report);
+        }
+    }
+    if words.is_empty() {
+        report.finish();
+    }
 }
 
 /// Acquire and release, beside the two raw transactions that no lease on SQLite can do without.

@@ -253,12 +253,17 @@ impl<K> Acquire<K> {
 
     fn owner(&self, worker: Option<&Worker>) -> Arc<Owner> {
         let process = &self.handle.process;
-        Arc::new(Owner {
-            worker: worker.map_or(0, |worker| worker.id().get()),
-            name: worker.map_or(process.name.as_str(), Worker::name).to_owned(),
+        let id = worker.map_or(0, |worker| worker.id().get());
+        let name = worker.map_or(process.name.as_str(), Worker::name);
+        let command = self.command.as_ref().or(process.command.as_ref());
+        let is_last =
+            |owner: &Owner| (owner.worker, owner.name.as_str(), owner.command.as_ref(), &owner.why) == (id, name, command, &self.why);
+        self.handle.owner(self.site, is_last, || Owner {
+            worker: id,
+            name: name.to_owned(),
             host: process.host.clone(),
             pid: process.pid,
-            command: self.command.clone().or_else(|| process.command.clone()),
+            command: command.cloned(),
             why: self.why.clone(),
             site: Some(format!("{}:{}", self.site.file(), self.site.line())),
         })
@@ -293,7 +298,7 @@ impl Acquire {
 
     async fn run(self) -> Result<Lease> {
         let Call { ask, until } = self.call(self.keys.key()?)?;
-        let (hold, holding) = Hold::take(&self.handle, &ask, until).await?;
+        let (hold, holding) = Hold::take(&self.handle, ask, until).await?;
         Ok(Lease::new(hold, holding))
     }
 }

@@ -96,7 +96,7 @@ impl Acquire<Several> {
             let mode = if self.keys.shared.iter().any(|name| name == key.as_str()) { Mode::Shared } else { ask.mode };
             let ask = Ask { key: key.clone(), mode, ..ask.clone() };
             // What is lost meanwhile ends the call: there would be nobody to whom its loss could be told.
-            let (hold, holding) = watch::run(&leases, Hold::take(&self.handle, &ask, until)).await??;
+            let (hold, holding) = watch::run(&leases, Hold::take(&self.handle, ask, until)).await??;
             leases.push(Lease::new(hold, holding));
         }
         if let Some((lease, reason)) = watch::lost(&leases) {

@@ -101,13 +101,12 @@ pub(crate) struct Sent {
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) token: Token,
-    pub(crate) ask: Ask,
+    pub(crate) ask: Arc<Ask>,
     pub(crate) vital: Arc<Vital>,
     /// In whose hands it is.
     hold: Weak<Hold>,
     /// Who waits for how it comes out: further calls of its worker for the key.
     behind: Vec<Token>,
-    session: SessionId,
     phase: Phase,
     /// The number of the last request sent.
     seq: u64,
@@ -115,8 +114,8 @@ pub(crate) struct Entry {
     answered: u64,
     /// Enters whose answers never came: they may still arrive at the store.
     open_enters: u64,
-    /// The request that the keeper waits for.
-    in_flight: Option<u64>,
+    /// The request that the keeper waits for; 0 if for none.
+    in_flight: u64,
     /// Whether a hint came meanwhile, so that the answer may be older than the news.
     again: bool,
     /// The next request is due.
@@ -162,23 +161,22 @@ impl Entry {
     /// Of the hold, in whose hands it is.
     pub(crate) fn of(hold: &Arc<Hold>, deadline: Option<Moment>, now: Moment) -> Entry {
         let vital = Arc::clone(&hold.vital);
-        let entry = Entry::new(hold.token, hold.handle.session.id, hold.ask.clone(), vital, deadline, now);
+        let entry = Entry::new(hold.token, Arc::clone(&hold.ask), vital, deadline, now);
         Entry { hold: Arc::downgrade(hold), ..entry }
     }
 
-    fn new(token: Token, session: SessionId, ask: Ask, vital: Arc<Vital>, deadline: Option<Moment>, now: Moment) -> Entry {
+    fn new(token: Token, ask: Arc<Ask>, vital: Arc<Vital>, deadline: Option<Moment>, now: Moment) -> Entry {
         Entry {
             token,
             ask,
             vital,
             hold: Weak::new(),
             behind: Vec::new(),
-            session,
             phase: Phase::Asking,
             seq: 0,
             answered: 0,
             open_enters: 0,
-            in_flight: None,
+            in_flight: 0,
             again: false,
             next: now,
             failures: 0,
@@ -196,7 +194,7 @@ impl Entry {
 
     /// When the keeper must next look at it.
     pub(crate) fn due(&self) -> Moment {
-        let request = if self.in_flight.is_some() { None } else { Some(self.next) };
+        let request = if self.in_flight != 0 { None } else { Some(self.next) };
         let bound = match self.phase {
             Phase::Asking | Phase::Behind => self.deadline,
             Phase::Held => Some(self.vital.until()),
@@ -212,11 +210,11 @@ impl Entry {
 
     /// Whether a request is due now.
     pub(crate) fn wants_request(&self, now: Moment) -> bool {
-        self.in_flight.is_none() && self.next <= now
+        self.in_flight == 0 && self.next <= now
     }
 
     /// The next request of this ticket, with a new number.
-    pub(crate) fn request(&mut self, now: Moment) -> (Request, Sent) {
+    pub(crate) fn request(&mut self, session: SessionId, now: Moment) -> (Request, Sent) {
         self.seq += 1;
         self.last_sent = Some(now);
         // If no answer comes, whoever is next to look sends again.
@@ -231,7 +229,7 @@ impl Entry {
                     token,
                     seq,
                     priority,
-                    session: self.session,
+                    session,
                     mode: self.ask.mode,
                     terms: self.ask.terms,
                     may_queue: self.ask.may_queue,
@@ -268,7 +266,7 @@ impl Entry {
         if self.seq > self.answered {
             self.again = true;
         }
-        if self.in_flight.is_none() {
+        if self.in_flight == 0 {
             self.next = now;
         }
     }
@@ -285,7 +283,7 @@ impl Entry {
         self.next = when;
         self.failures = 0;
         // What is on its way does not matter any more.
-        self.in_flight = None;
+        self.in_flight = 0;
         self.gone_by = self.last_sent.map_or(when, |sent| sent + self.ask.ttl());
     }
 
@@ -296,13 +294,13 @@ impl Entry {
 
     /// The keeper waits for the answer to this request, and sends no other meanwhile.
     pub(crate) fn fly(&mut self, sent: Sent) {
-        self.in_flight = Some(sent.seq);
+        self.in_flight = sent.seq;
     }
 
     /// It does not wait any more: the answer came, or took too long.
     pub(crate) fn land(&mut self, sent: Sent) {
-        if self.in_flight == Some(sent.seq) {
-            self.in_flight = None;
+        if self.in_flight == sent.seq {
+            self.in_flight = 0;
         }
     }
 }

@@ -10,7 +10,7 @@ use super::handle::Handle;
 use super::session::Begun;
 use super::ticket::{Token, Was};
 use super::verb::Holding;
-use super::vital::{Verdict, Vital};
+use super::vital::{Refusal, Vital};
 use crate::Result;
 use crate::clock::Moment;
 
@@ -19,37 +19,38 @@ use crate::clock::Moment;
 pub(crate) struct Hold {
     pub(crate) handle: Arc<Handle>,
     pub(crate) token: Token,
-    pub(crate) ask: Ask,
+    pub(crate) ask: Arc<Ask>,
     pub(crate) vital: Arc<Vital>,
     is_released: bool,
 }
 
 impl Hold {
-    fn new(handle: &Arc<Handle>, ask: &Ask) -> Result<Arc<Hold>> {
-        let (handle, ask) = (Arc::clone(handle), ask.clone());
+    fn new(handle: &Arc<Handle>, ask: &Arc<Ask>) -> Result<Arc<Hold>> {
+        let (handle, ask) = (Arc::clone(handle), Arc::clone(ask));
         Ok(Arc::new(Hold { handle, token: Token::random()?, ask, vital: Arc::new(Vital::new()), is_released: false }))
     }
 
     /// Asks until it holds, at the latest until then.
-    pub(crate) async fn take(handle: &Arc<Handle>, ask: &Ask, until: Option<Moment>) -> Result<(Arc<Hold>, Holding)> {
+    pub(crate) async fn take(handle: &Arc<Handle>, ask: Ask, until: Option<Moment>) -> Result<(Arc<Hold>, Holding)> {
+        let ask = Arc::new(ask);
         loop {
-            let hold = Hold::new(handle, ask)?;
+            let hold = Hold::new(handle, &ask)?;
             let verdict = match handle.session.begin(&hold, until)? {
                 Begun::Ticket => hold.enter().await,
                 Begun::Behind => hold.decided().await,
                 Begun::Shares(hold, holding) => return Ok((hold, holding)),
             };
             match verdict {
-                Verdict::Held(holding) => return Ok((hold, holding)),
-                Verdict::Refused(error) => return Err(error),
+                Ok(holding) => return Ok((hold, holding)),
+                Err(Refusal::Error(error)) => return Err(error),
                 // The store was emptied, or the other call has come to its end: once more, under the same deadline.
-                Verdict::Forgotten | Verdict::Again => {}
+                Err(Refusal::Forgotten | Refusal::Again) => {}
             }
         }
     }
 
     /// Sends the first `enter` from here, which saves two changes of thread when the key is free; all that follows is the keeper's.
-    async fn enter(&self) -> Verdict {
+    async fn enter(&self) -> Result<Holding, Refusal> {
         let session = &self.handle.session;
         let mut first = match session.request(self.token) {
             Some((Request::Enter(enter), sent)) => Some((session.store.enter(&self.ask.key, enter), sent)),
@@ -68,7 +69,7 @@ impl Hold {
         .await
     }
 
-    async fn decided(&self) -> Verdict {
+    async fn decided(&self) -> Result<Holding, Refusal> {
         let mut listener = self.vital.listen();
         poll_fn(|cx| listener.verdict(cx)).await
     }

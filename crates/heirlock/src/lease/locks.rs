@@ -56,7 +56,7 @@ impl Locks {
         });
         session.store.notices(session.id, sink).await?;
         keeper::start(&session)?;
-        Ok(Locks(Arc::new(Handle { session, process: Process::this() })))
+        Ok(Locks(Handle::new(session, Process::this())))
     }
 
     /// Asks for a lease on this key: see [`Acquire`] for the options.

@@ -106,7 +106,7 @@ impl Session {
     /// The next request of a ticket, for the caller to send itself.
     pub(crate) fn request(&self, token: Token) -> Option<(Request, Sent)> {
         let now = self.clock.now();
-        self.change(token, |entry| (Some(entry.request(now)), Effect::default())).flatten()
+        self.change(token, |entry| (Some(entry.request(self.id, now)), Effect::default())).flatten()
     }
 
     /// What an `enter` or a `beat` came to.
@@ -154,9 +154,8 @@ impl Session {
     pub(crate) fn hint(&self, notice: &Notice) {
         let now = self.clock.now();
         let mut table = lock(&self.table);
-        let tokens = table.by_key.get(&notice.key).map_or(&[][..], Vec::as_slice);
-        let concern = |token: &Token| Some((table.entries.get(token)?.concerns(notice.news)?, *token));
-        let mut concerned: Vec<_> = tokens.iter().filter_map(concern).collect();
+        let concern = |token: Token| Some((table.entries.get(&token)?.concerns(notice.news)?, token));
+        let mut concerned: Vec<_> = table.of_key(&notice.key).filter_map(concern).collect();
         if notice.news == News::Granted && concerned.len() > NEXT_IN_TURN {
             concerned.select_nth_unstable(NEXT_IN_TURN);
             concerned.truncate(NEXT_IN_TURN);
@@ -219,7 +218,7 @@ impl Session {
                 entry.put_off(now + CROWDED);
             } else if !effect.over && entry.wants_request(now) && work.requests.len() < most {
                 let limit = entry.ask.request_limit();
-                let (request, sent) = entry.request(now);
+                let (request, sent) = entry.request(self.id, now);
                 entry.fly(sent);
                 work.requests.push((entry.ask.key.clone(), token, request, sent, limit));
             }

@@ -68,13 +68,11 @@ impl fmt::Display for LostReason {
     }
 }
 
-/// How an attempt to hold came out.
+/// Why an attempt does not hold.
 #[derive(Debug)]
-pub(crate) enum Verdict {
-    /// It holds.
-    Held(Holding),
-    /// It will not hold.
-    Refused(Error),
+pub(crate) enum Refusal {
+    /// It never will.
+    Error(Error),
     /// The store has forgotten the ticket while it waited: enter anew.
     Forgotten,
     /// It had no ticket, and waited for another call of its worker, which has come to its end: look again.
@@ -91,12 +89,13 @@ pub(crate) struct Vital {
 
 #[derive(Debug, Default)]
 struct Inner {
-    verdict: Option<Verdict>,
+    /// How the attempt came out, until its caller has heard it: that it holds, or not.
+    is_news: bool,
+    refusal: Option<Refusal>,
     /// What it holds since the grant was claimed, also after it was lost.
     holding: Option<Holding>,
     lost: Option<LostReason>,
     left: Option<Result<Was, Error>>,
-    effective: i32,
     /// Who waits for a change, each under the number of its listener.
     wakers: Vec<(u64, Waker)>,
     listeners: u64,
@@ -130,8 +129,11 @@ pub(crate) struct Listener<'v> {
 }
 
 impl Listener<'_> {
-    pub(crate) fn verdict(&mut self, cx: &Context<'_>) -> Poll<Verdict> {
-        self.poll(cx, |inner| inner.verdict.take())
+    pub(crate) fn verdict(&mut self, cx: &Context<'_>) -> Poll<Result<Holding, Refusal>> {
+        self.poll(cx, |inner| match inner.holding {
+            Some(holding) if std::mem::take(&mut inner.is_news) => Some(Ok(holding)),
+            _ => inner.refusal.take().map(Err),
+        })
     }
 
     pub(crate) fn lost(&mut self, cx: &Context<'_>) -> Poll<LostReason> {
@@ -181,9 +183,8 @@ impl Vital {
     pub(crate) fn hold(&self, holding: Holding, until: Moment) -> Vec<Waker> {
         let mut inner = lock(&self.inner);
         self.until.store(until.as_nanos(), Ordering::Release);
-        inner.effective = holding.effective;
         inner.holding = Some(holding);
-        inner.verdict = Some(Verdict::Held(holding));
+        inner.is_news = true;
         inner.take_wakers()
     }
 
@@ -191,7 +192,9 @@ impl Vital {
     pub(crate) fn renew(&self, effective: i32, until: Moment) {
         // Under the mutex, so that a loss that has been told is never undone.
         let mut inner = lock(&self.inner);
-        inner.effective = effective;
+        if let Some(holding) = &mut inner.holding {
+            holding.effective = effective;
+        }
         if inner.lost.is_none_or(|reason| reason == LostReason::Evicted) && self.until.load(Ordering::Acquire) != 0 {
             self.until.fetch_max(until.as_nanos(), Ordering::AcqRel);
         }
@@ -213,9 +216,11 @@ impl Vital {
     }
 
     /// It will not hold.
-    pub(crate) fn refuse(&self, verdict: Verdict) -> Vec<Waker> {
+    pub(crate) fn refuse(&self, refusal: Refusal) -> Vec<Waker> {
         let mut inner = lock(&self.inner);
-        inner.verdict.get_or_insert(verdict);
+        if !inner.is_news {
+            inner.refusal.get_or_insert(refusal);
+        }
         inner.take_wakers()
     }
 
@@ -239,7 +244,7 @@ impl Vital {
     }
 
     pub(crate) fn effective(&self) -> i32 {
-        lock(&self.inner).effective
+        lock(&self.inner).holding.map_or(0, |holding| holding.effective)
     }
 
     pub(crate) fn lost(&self) -> Option<LostReason> {

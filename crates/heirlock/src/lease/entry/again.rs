@@ -49,7 +49,7 @@ impl Entry {
     pub(crate) fn is_awaited_by(&mut self, behind: Vec<Token>, now: Moment) {
         self.behind = behind;
         // Its first request is its caller's, whose future may never be polled again, and then nobody hears the answer: the keeper asks, too.
-        if self.answered == 0 && self.in_flight.is_none() {
+        if self.answered == 0 && self.in_flight == 0 {
             self.next = now;
         }
     }

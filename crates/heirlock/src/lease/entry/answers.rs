@@ -7,7 +7,7 @@ use crate::clock::Moment;
 use crate::lease::key::Key;
 use crate::lease::ticket::{Reason, Was};
 use crate::lease::verb::{Answer, Holding, Left};
-use crate::lease::vital::{LostReason, Verdict};
+use crate::lease::vital::{LostReason, Refusal};
 use crate::{Error, Kind, Result};
 
 impl Entry {
@@ -41,10 +41,10 @@ impl Entry {
                 self.next = now + Duration::from_millis(next_look);
                 Effect::default()
             }
-            Answer::Busy => self.refused(Verdict::Refused(self.ask.busy("held by another"))),
+            Answer::Busy => self.refused(Refusal::Error(self.ask.busy("held by another"))),
             Answer::Gone(reason) => self.gone(reason, sent, now),
             // Leaves no tombstone.
-            Answer::Mismatch { slots } => self.refused_unknown(Verdict::Refused(in_use(&self.ask.key, slots)), now),
+            Answer::Mismatch { slots } => self.refused_unknown(Refusal::Error(in_use(&self.ask.key, slots)), now),
         };
         if again {
             self.next = now;
@@ -94,9 +94,9 @@ impl Entry {
         let key = &self.ask.key;
         self.refused(match reason {
             // It should still be there: the store was emptied. Had this process not run for so long, its tombstone may be gone as well.
-            Reason::Unknown if sent.at < self.kept_until => return self.refused_unknown(Verdict::Forgotten, now),
-            Reason::Evicted => Verdict::Refused(Error::new(Kind::Evicted, format!("an operator took {key} away before it was claimed"))),
-            _ => Verdict::Refused(Error::new(
+            Reason::Unknown if sent.at < self.kept_until => return self.refused_unknown(Refusal::Forgotten, now),
+            Reason::Evicted => Refusal::Error(Error::new(Kind::Evicted, format!("an operator took {key} away before it was claimed"))),
+            _ => Refusal::Error(Error::new(
                 Kind::Lost,
                 format!("the place in the queue of {key} was lost: this process did not run for longer than it is kept; lock it again"),
             )),
@@ -104,17 +104,17 @@ impl Entry {
     }
 
     /// It will not hold, and the store knows.
-    fn refused(&mut self, verdict: Verdict) -> Effect {
+    fn refused(&mut self, refusal: Refusal) -> Effect {
         self.phase = Phase::Leaving;
-        Effect::over(self.vital.refuse(verdict))
+        Effect::over(self.vital.refuse(refusal))
     }
 
     /// It will not hold, and the store knows nothing of it: an `enter` that may still arrive would be taken for a new one, so it is withdrawn.
-    fn refused_unknown(&mut self, verdict: Verdict, now: Moment) -> Effect {
+    fn refused_unknown(&mut self, refusal: Refusal, now: Moment) -> Effect {
         if self.open_enters == 0 {
-            return self.refused(verdict);
+            return self.refused(refusal);
         }
-        let wakers = self.vital.refuse(verdict);
+        let wakers = self.vital.refuse(refusal);
         self.withdraw(now);
         Effect::wake(wakers)
     }
@@ -123,7 +123,7 @@ impl Entry {
         // A store that cannot do its work now (a full disk, say) is waited for by those who may wait.
         let is_final = !error.kind().is_transient() || error.is_storage() && !self.ask.may_queue;
         if self.phase == Phase::Asking && is_final {
-            let wakers = self.vital.refuse(Verdict::Refused(error));
+            let wakers = self.vital.refuse(Refusal::Error(error));
             self.withdraw(now);
             return Effect::wake(wakers);
         }
@@ -154,12 +154,12 @@ impl Entry {
             Phase::Held if now >= self.vital.until() => self.lost(self.end(), now),
             Phase::Asking if self.deadline.is_some_and(|deadline| deadline <= now) => {
                 let error = self.out_of_time(now);
-                let wakers = self.vital.refuse(Verdict::Refused(error));
+                let wakers = self.vital.refuse(Refusal::Error(error));
                 self.withdraw(now);
                 Effect::wake(wakers)
             }
             Phase::Behind if self.deadline.is_some_and(|deadline| deadline <= now) => {
-                Effect::over(self.vital.refuse(Verdict::Refused(late(&self.ask.key))))
+                Effect::over(self.vital.refuse(Refusal::Error(late(&self.ask.key))))
             }
             _ => Effect::default(),
         }
@@ -180,7 +180,7 @@ impl Entry {
     /// The session is closed.
     pub(crate) fn close(&mut self, now: Moment) -> Effect {
         let wakers = match self.phase {
-            Phase::Asking | Phase::Behind => self.vital.refuse(Verdict::Refused(Error::new(Kind::Closed, "the session was closed"))),
+            Phase::Asking | Phase::Behind => self.vital.refuse(Refusal::Error(Error::new(Kind::Closed, "the session was closed"))),
             Phase::Held => self.vital.lose(LostReason::Closed),
             Phase::Leaving => return Effect::default(),
         };
@@ -231,7 +231,7 @@ mod tests {
             worker: None,
             owner: Arc::default(),
         };
-        Entry::new(Token::from_bytes([1; 16]), SessionId(1), ask, Arc::new(Vital::new()), None, now)
+        Entry::new(Token::from_bytes([1; 16]), Arc::new(ask), Arc::new(Vital::new()), None, now)
     }
 
     #[test]
@@ -239,7 +239,7 @@ mod tests {
         let now = ManualClock::new().now();
         for by_keeper in [false, true] {
             let mut entry = entry(now);
-            let (_, sent) = entry.request(now);
+            let (_, sent) = entry.request(SessionId(1), now);
             if by_keeper {
                 entry.fly(sent);
             }
@@ -255,15 +255,15 @@ mod tests {
         let start = ManualClock::new().now();
         for (asleep, lost) in [(14, false), (16, true), (3_600, true)] {
             let mut entry = entry(start);
-            let (_, sent) = entry.request(start);
+            let (_, sent) = entry.request(SessionId(1), start);
             entry.answered(sent, Ok(Answer::Queued { next_look: 1_000 }), start);
             let later = start + Duration::from_secs(asleep);
-            let (_, sent) = entry.request(later);
+            let (_, sent) = entry.request(SessionId(1), later);
             let effect = entry.answered(sent, Ok(Answer::Gone(Reason::Unknown)), later);
             assert!(effect.over);
             match entry.vital.listen().verdict(&Context::from_waker(Waker::noop())) {
-                Poll::Ready(Verdict::Refused(error)) => assert!(lost && error.is_lost(), "{asleep} s: {error}"),
-                Poll::Ready(Verdict::Forgotten) => assert!(!lost, "{asleep} s"),
+                Poll::Ready(Err(Refusal::Error(error))) => assert!(lost && error.is_lost(), "{asleep} s: {error}"),
+                Poll::Ready(Err(Refusal::Forgotten)) => assert!(!lost, "{asleep} s"),
                 other => panic!("{asleep} s: {other:?}"),
             }
         }

@@ -7,15 +7,16 @@ use crate::clock::Moment;
 use crate::lease::entry::{Again, Ask, Effect, Entry};
 use crate::lease::key::Key;
 use crate::lease::ticket::Token;
-use crate::lease::vital::Verdict;
+use crate::lease::vital::Refusal;
 use crate::{Result, WorkerId};
 
 #[derive(Default)]
 // Four independent facts, not one state.
 #[allow(clippy::struct_excessive_bools)]
 pub(super) struct Table {
-    pub(super) entries: HashMap<Token, Entry>,
-    pub(super) by_key: HashMap<Key, Vec<Token>>,
+    /// Each by itself in memory: a map keeps up to half of its room empty.
+    pub(super) entries: HashMap<Token, Box<Entry>>,
+    pub(super) by_key: BTreeSet<(Key, Token)>,
     /// The ticket that an explicit worker began last for a key: what it asks for again is the same lease.
     pub(super) by_worker: HashMap<(WorkerId, Key), Token>,
     /// Every entry by the moment at which the keeper must look at it.
@@ -47,22 +48,23 @@ impl Table {
 
     pub(super) fn insert(&mut self, entry: Entry) -> bool {
         let token = entry.token;
-        self.by_key.entry(entry.ask.key.clone()).or_default().push(token);
-        self.entries.insert(token, entry);
+        self.by_key.insert((entry.ask.key.clone(), token));
+        self.entries.insert(token, Box::new(entry));
         self.schedule(token)
     }
 
-    pub(super) fn remove(&mut self, token: Token) -> Option<Entry> {
+    /// The tickets of a key.
+    pub(super) fn of_key(&self, key: &Key) -> impl Iterator<Item = Token> {
+        let first = (key.clone(), Token::from_bytes([0; 16]));
+        self.by_key.range(first..).take_while(move |(of, _)| of == key).map(|(_, token)| *token)
+    }
+
+    pub(super) fn remove(&mut self, token: Token) -> Option<Box<Entry>> {
         let entry = self.entries.remove(&token)?;
         if let Some(scheduled) = entry.scheduled {
             self.agenda.remove(&(scheduled, token));
         }
-        if let Some(tokens) = self.by_key.get_mut(&entry.ask.key) {
-            tokens.retain(|other| *other != token);
-            if tokens.is_empty() {
-                self.by_key.remove(&entry.ask.key);
-            }
-        }
+        self.by_key.remove(&(entry.ask.key.clone(), token));
         // Its worker may have begun another since.
         if let Some(owned) = owned(&entry.ask)
             && self.by_worker.get(&owned) == Some(&token)
@@ -98,9 +100,9 @@ impl Table {
     pub(super) fn settle(&mut self, token: Token, effect: Effect) -> After {
         let mut after = After { wakers: effect.wakers, ..After::default() };
         let decided = self.entries.get_mut(&token).filter(|entry| effect.over || !entry.is_asking());
-        for behind in decided.map(Entry::awaited_by).unwrap_or_default() {
+        for behind in decided.map(|entry| entry.awaited_by()).unwrap_or_default() {
             if let Some(entry) = self.remove(behind) {
-                after.wakers.extend(entry.vital.refuse(Verdict::Again));
+                after.wakers.extend(entry.vital.refuse(Refusal::Again));
                 after.removed.push(entry);
             }
         }
@@ -125,7 +127,7 @@ pub(super) fn owned(ask: &Ask) -> Option<(WorkerId, Key)> {
 #[derive(Default)]
 pub(super) struct After {
     wakers: Vec<Waker>,
-    removed: Vec<Entry>,
+    removed: Vec<Box<Entry>>,
     /// The keeper sleeps for too long now.
     pub(super) ring: bool,
 }

@@ -1,17 +1,16 @@
 //! A ticket as columns, and the small packed lists of a key's row.
 
-use std::sync::Arc;
-
 use rusqlite::types::{FromSqlError, Type};
 use rusqlite::{Error, Result, Row, Statement, ToSql};
 
+use super::owners::Owners;
 use crate::lease::{Mode, Reason, Rest, SessionId, State, Terms, Ticket, Token, Tombstone, Was};
 
 /// How many columns a ticket has.
 pub(super) const TICKET_COLUMNS: usize = 20;
 
 /// Binds a ticket's columns from the parameter `from` on; without a ticket they stay as they are cleared: NULL.
-pub(super) fn bind_ticket(statement: &mut Statement<'_>, from: usize, ticket: &Ticket) -> Result<()> {
+pub(super) fn bind_ticket(statement: &mut Statement<'_>, from: usize, ticket: &Ticket, owners: &Owners) -> Result<()> {
     let mut at = from;
     let mut bind = |value: &dyn ToSql| {
         let bound = statement.raw_bind_parameter(at, value);
@@ -36,7 +35,7 @@ pub(super) fn bind_ticket(statement: &mut Statement<'_>, from: usize, ticket: &T
     bind(&bits(ticket.fence))?;
     bind(&ticket.slot)?;
     bind(&ticket.revoked)?;
-    bind(&json(&*ticket.owner)?)?;
+    bind(&&*owners.text(&ticket.owner).map_err(unwritable)?)?;
     bind(&ticket.blocked.as_ref().map(json).transpose()?)
 }
 
@@ -46,7 +45,7 @@ pub(super) fn bind_nobody(statement: &mut Statement<'_>, from: usize) -> Result<
 }
 
 /// Reads the ticket whose columns start at `from`.
-pub(super) fn read_ticket(row: &Row<'_>, from: usize) -> Result<Ticket> {
+pub(super) fn read_ticket(row: &Row<'_>, from: usize, owners: &Owners) -> Result<Ticket> {
     let whole = |at: usize| row.get::<_, i64>(from + at).map(i64::cast_unsigned);
     let maybe = |at: usize| row.get::<_, Option<i64>>(from + at).map(|value| value.map(i64::cast_unsigned));
     let time = |at: usize| row.get::<_, i64>(from + at).map(from_instant);
@@ -65,18 +64,29 @@ pub(super) fn read_ticket(row: &Row<'_>, from: usize) -> Result<Ticket> {
         fence: whole(15)?,
         slot: row.get(from + 16)?,
         revoked: row.get(from + 17)?,
-        owner: Arc::new(from_json(row, from + 18)?),
+        owner: owners.read(text(row, from + 18)?).map_err(|cause| unreadable(from + 18, cause))?,
         blocked: if row.get_ref(from + 19)? == rusqlite::types::ValueRef::Null { None } else { Some(from_json(row, from + 19)?) },
     })
 }
 
 fn json(value: &impl serde::Serialize) -> Result<String> {
-    serde_json::to_string(value).map_err(|cause| Error::ToSqlConversionFailure(Box::new(cause)))
+    serde_json::to_string(value).map_err(unwritable)
+}
+
+fn unwritable(cause: serde_json::Error) -> Error {
+    Error::ToSqlConversionFailure(Box::new(cause))
+}
+
+fn text<'r>(row: &'r Row<'_>, at: usize) -> Result<&'r str> {
+    row.get_ref(at)?.as_str().map_err(|cause| unreadable(at, cause))
 }
 
 fn from_json<T: serde::de::DeserializeOwned>(row: &Row<'_>, at: usize) -> Result<T> {
-    let text = row.get_ref(at)?.as_str().map_err(|cause| Error::FromSqlConversionFailure(at, Type::Text, Box::new(cause)))?;
-    serde_json::from_str(text).map_err(|cause| Error::FromSqlConversionFailure(at, Type::Text, Box::new(cause)))
+    serde_json::from_str(text(row, at)?).map_err(|cause| unreadable(at, cause))
+}
+
+fn unreadable(at: usize, cause: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::FromSqlConversionFailure(at, Type::Text, Box::new(cause))
 }
 
 /// A number that SQLite only keeps: all 64 bits, whatever sign it shows.

@@ -160,7 +160,7 @@ impl Mailbox {
 fn look_for<T>(mut seen: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     loop {
-        for _ in 0..8 {
+        for _ in 0..32 {
             if let Some(seen) = seen() {
                 return Some(seen);
             }

@@ -28,6 +28,7 @@ mod idle;
 mod log;
 mod mailbox;
 mod notify;
+mod owners;
 mod rows;
 mod schema;
 mod sql;

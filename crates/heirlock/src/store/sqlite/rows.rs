@@ -53,6 +53,7 @@ impl<'s, 'c> KeyRows<'s, 'c> {
     pub(super) fn load(sql: &'s mut Statements<'c>, name: &'s str) -> Result<Self> {
         let mut header = Header::default();
         let (mut id, mut first, mut graves) = (None, None, Vec::new());
+        let owners = sql.owners();
         {
             let statement = sql.get(Sql::LoadKey)?;
             statement.raw_bind_parameter(1, name)?;
@@ -73,7 +74,7 @@ impl<'s, 'c> KeyRows<'s, 'c> {
                     rests: unpack_rests(row.get_ref(8)?.as_blob()?).ok_or_else(|| unknown(8))?,
                 };
                 if header.holders > 0 && row.get_ref(10)? != rusqlite::types::ValueRef::Null {
-                    first = Some(read_ticket(row, 10)?);
+                    first = Some(read_ticket(row, 10, &owners)?);
                 }
             }
         }
@@ -107,11 +108,12 @@ impl<'s, 'c> KeyRows<'s, 'c> {
             return Ok(());
         }
         let id = self.row()?;
+        let owners = self.sql.owners();
         let statement = self.sql.get(if self.first_changed { Sql::SaveKey } else { Sql::SaveHeader })?;
         statement.raw_bind_parameter(1, id)?;
         if self.first_changed {
             match &self.first {
-                Some(ticket) => bind_ticket(statement, 2, ticket)?,
+                Some(ticket) => bind_ticket(statement, 2, ticket, &owners)?,
                 None => bind_nobody(statement, 2)?,
             }
         }
@@ -174,6 +176,7 @@ impl<'s, 'c> KeyRows<'s, 'c> {
 
     /// The tickets that a query with one or two numbers finds.
     fn read(&mut self, query: Sql, id: i64, number: Option<i64>) -> Result<Vec<Ticket>> {
+        let owners = self.sql.owners();
         let statement = self.sql.get(query)?;
         statement.raw_bind_parameter(1, id)?;
         if let Some(number) = number {
@@ -182,7 +185,7 @@ impl<'s, 'c> KeyRows<'s, 'c> {
         let mut rows = statement.raw_query();
         let mut tickets = Vec::new();
         while let Some(row) = rows.next()? {
-            tickets.push(read_ticket(row, 0)?);
+            tickets.push(read_ticket(row, 0, &owners)?);
         }
         Ok(tickets)
     }
@@ -214,9 +217,10 @@ impl<'s, 'c> KeyRows<'s, 'c> {
             Some(_) => Sql::KeepTicket,
         };
         let id = self.row()?;
+        let owners = self.sql.owners();
         let statement = self.sql.get(query)?;
         statement.raw_bind_parameter(1, id)?;
-        bind_ticket(statement, 2, ticket)?;
+        bind_ticket(statement, 2, ticket, &owners)?;
         statement.raw_execute()?;
         if let Some(before) = before {
             self.uncount(before);
@@ -286,11 +290,12 @@ impl Rows for KeyRows<'_, '_> {
         }
         let (Some(id), 1..) = (self.id, self.waiting + self.holding) else { return Ok(None) };
         let found = {
+            let owners = self.sql.owners();
             let statement = self.sql.get(Sql::FindTicket)?;
             statement.raw_bind_parameter(1, id)?;
             statement.raw_bind_parameter(2, token.as_bytes())?;
             let mut rows = statement.raw_query();
-            rows.next()?.map(|row| read_ticket(row, 0)).transpose()?
+            rows.next()?.map(|row| read_ticket(row, 0, &owners)).transpose()?
         };
         self.remember(*token, found.as_ref());
         Ok(found)

@@ -170,7 +170,7 @@ pub(super) fn connect(path: &Path, boot: &str, patience: &mut Patience<'_>) -> R
 
 fn prepare(db: &Connection, path: &Path, boot: &str, patience: &mut Patience<'_>) -> Result<()> {
     let settings =
-        format!("PRAGMA busy_timeout = 0; PRAGMA page_size = {PAGE_BYTES}; PRAGMA cache_size = -8192; PRAGMA temp_store = MEMORY;");
+        format!("PRAGMA busy_timeout = 0; PRAGMA page_size = {PAGE_BYTES}; PRAGMA cache_size = -1024; PRAGMA temp_store = MEMORY;");
     patience.busy(path, || db.execute_batch(&settings))?;
     if db.is_readonly("main").map_err(|cause| explain(path, cause))? {
         return Err(Error::new(Kind::Invalid, format!("{} cannot be written: change its mode, or give another path", path.display())));

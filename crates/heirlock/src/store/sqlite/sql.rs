@@ -1,6 +1,10 @@
 //! Every statement of a step, and their prepared forms.
 
+use std::rc::Rc;
+
 use rusqlite::{Connection, PrepFlags, Result, Statement};
+
+use super::owners::Owners;
 
 /// The columns of a ticket, in the order of [`columns`](super::columns): the same in a key's row, for its first holder, and in `ticket`.
 macro_rules! ticket {
@@ -87,11 +91,12 @@ statements! {
 pub(super) struct Statements<'c> {
     db: &'c Connection,
     ready: [Option<Statement<'c>>; TEXTS.len()],
+    owners: Rc<Owners>,
 }
 
 impl<'c> Statements<'c> {
     pub(super) fn new(db: &'c Connection) -> Self {
-        Statements { db, ready: [const { None }; TEXTS.len()] }
+        Statements { db, ready: [const { None }; TEXTS.len()], owners: Rc::default() }
     }
 
     pub(super) fn get(&mut self, sql: Sql) -> Result<&mut Statement<'c>> {
@@ -115,6 +120,11 @@ impl<'c> Statements<'c> {
     /// The names that a query of [`Sql::NamesFrom`]'s kind finds.
     pub(super) fn names(&mut self, query: Sql, from: &str, most: i64) -> Result<Vec<String>> {
         self.get(query)?.query_map((from, most), |row| row.get(0))?.collect()
+    }
+
+    /// The owners that came by, apart from the statements that they are bound to.
+    pub(super) fn owners(&self) -> Rc<Owners> {
+        Rc::clone(&self.owners)
     }
 
     pub(super) fn db(&self) -> &'c Connection {
