@@ -59,8 +59,8 @@ impl Table {
         self.by_key.range(first..).take_while(move |(of, _)| of == key).map(|(_, token)| *token)
     }
 
-    pub(super) fn remove(&mut self, token: Token) -> Option<Box<Entry>> {
-        let entry = self.entries.remove(&token)?;
+    pub(super) fn remove(&mut self, token: Token) -> Option<Entry> {
+        let entry = *self.entries.remove(&token)?;
         if let Some(scheduled) = entry.scheduled {
             self.agenda.remove(&(scheduled, token));
         }
@@ -127,7 +127,7 @@ pub(super) fn owned(ask: &Ask) -> Option<(WorkerId, Key)> {
 #[derive(Default)]
 pub(super) struct After {
     wakers: Vec<Waker>,
-    removed: Vec<Box<Entry>>,
+    removed: Vec<Entry>,
     /// The keeper sleeps for too long now.
     pub(super) ring: bool,
 }
