@@ -17,13 +17,14 @@ use pollster::block_on;
 
 const ROUNDS: usize = 11;
 
+type Group = (&'static str, fn(&mut Report));
+
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     if args.get(1).is_some_and(|arg| arg == "peer") {
         return peer(&args[2]);
     }
     let mut report = Report::new("sqlite");
-    type Group = (&'static str, fn(&mut Report));
     let groups: [Group; 6] =
         [("cycle", cycle), ("several", several), ("crowd", crowd), ("hand_over", hand_over), ("waiting", waiting), ("held", held)];
     // Those whose names contain one of the words; files are written only of all. Cargo adds an option of its own.
