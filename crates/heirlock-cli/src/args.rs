@@ -5,8 +5,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use heirlock::lease::Mode;
 
 use crate::exit::{self, Exit};
+use crate::guardian::OnLost;
 
 #[derive(Parser, Debug)]
 #[command(
@@ -28,12 +30,15 @@ pub(crate) enum Verb {
     Ls(Ls),
 }
 
+/// The longest from TERM to KILL, unless said.
+const GRACE: Duration = Duration::from_secs(5);
+
 const RUN_USAGE: &str = "heirlock run [OPTIONS] NAME [--] COMMAND [ARGS]...
        heirlock run [OPTIONS] NAME -c STRING";
 
 const RUN_CODES: &str =
     "Exit codes: the command's own, or 128 + the signal that ended it; 75 held by another (see -n, -w, -E); 79 the lock was lost;
-81 an operator took it away; 125 an error of heirlock's own; 126 the command cannot be run; 127 there is no such command.
+80 the command of a run asks for the lock that this run holds; 81 an operator took it away; 125 an error of heirlock's own; 126 the command cannot be run; 127 there is no such command.
 
 Environment: HEIRLOCK_STORE is the default of --store. The command sees HEIRLOCK_NAME, HEIRLOCK_FENCE, HEIRLOCK_SLOT (with --slots),
 HEIRLOCK_OWNER, HEIRLOCK_STORE and HEIRLOCK_TTL_MS.";
@@ -62,6 +67,18 @@ pub(crate) struct Run {
     /// How long the lock outlives this program if it dies, in seconds, at least 3
     #[arg(long, value_name = "SECS", default_value = "30", value_parser = ttl)]
     pub(crate) ttl: Duration,
+    /// Ends the command so many seconds after it got the lock, at least 3: another gets it then, whatever the command does
+    #[arg(long, value_name = "SECS", value_parser = ttl)]
+    pub(crate) max_hold: Option<Duration>,
+    /// Keeps the lock for so many seconds at least, even if the command ends earlier: nobody runs the same job again so soon
+    #[arg(long, value_name = "SECS", value_parser = seconds)]
+    pub(crate) hold_at_least: Option<Duration>,
+    /// If the lock is lost, so many seconds lie between TERM and KILL; at most a third of the ttl, and 5 unless said
+    #[arg(long, value_name = "SECS", value_parser = seconds)]
+    grace: Option<Duration>,
+    /// What happens to the command if the lock is lost
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "term")]
+    pub(crate) on_lost: OnLost,
     /// Says why, for those who look at the lock
     #[arg(long, value_name = "TEXT")]
     pub(crate) why: Option<String>,
@@ -102,6 +119,28 @@ impl Run {
     /// How long to wait: `None` for as long as it takes, zero for not at all.
     pub(crate) fn patience(&self) -> Option<Duration> {
         if self.no_wait { Some(Duration::ZERO) } else { self.wait }
+    }
+
+    /// The time from TERM to KILL if the lock is lost.
+    pub(crate) fn grace(&self) -> Result<Duration, Exit> {
+        // The command must be gone before the lock can be another's, whichever way its time ends.
+        let third = self.max_hold.map_or(self.ttl, |most| most.min(self.ttl)) / 3;
+        match self.grace {
+            None => Ok(GRACE.min(third)),
+            Some(grace) if grace <= third => Ok(grace),
+            Some(grace) => {
+                Err(Exit::own(format!("a grace of {grace:?} is too long: give at most a third of --ttl and of --max-hold, {third:?}")))
+            }
+        }
+    }
+
+    /// How it is held.
+    pub(crate) fn mode(&self) -> Mode {
+        match self.slots {
+            Some(slots) => Mode::Slot(slots),
+            None if self.shared => Mode::Shared,
+            None => Mode::Exclusive,
+        }
     }
 
     /// Takes the words after the options apart.

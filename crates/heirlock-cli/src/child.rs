@@ -1,60 +1,48 @@
-//! The command: its own process group, and what becomes of it.
+//! The command, as heirlock itself deals with it: signals, and the terminal's stops. Its parent is the guardian.
 
-use std::io::ErrorKind;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::task::{Context, Poll, Waker};
 
 use heirlock::Lease;
-use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, getpid, kill_process, kill_process_group, waitid};
+use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
-use crate::args::Job;
-use crate::exit::{CANNOT_RUN, Exit, NOT_FOUND};
-use crate::{group, terminal};
+use crate::exit::Exit;
+use crate::terminal;
 
-/// A command that runs, or has run. Its leader is not reaped before the guard goes, so that the group's number stays its own.
+/// A command that runs, or has run. The guardian keeps its leader unreaped, so that the group's number stays its own.
 pub(crate) struct Child {
-    group: Pid,
-    /// Something has become of a child of ours.
-    changes: Stream,
+    pub(crate) group: Pid,
     /// We have been continued.
     continued: Stream,
 }
 
-/// What has become of the command.
-#[derive(Debug)]
-pub(crate) enum Change {
-    /// It ended, with this code or by this signal.
-    Ended(Result<i32, i32>),
-    /// The terminal has stopped it.
-    Stopped,
+/// What the command sees of its lock.
+pub(crate) fn environment(name: &str, lease: &Lease, store: &str, held: String) -> Vec<(String, Option<String>)> {
+    let owner = lease.owner();
+    [
+        ("HEIRLOCK_NAME", Some(name.to_owned())),
+        ("HEIRLOCK_FENCE", Some(lease.fence().to_string())),
+        ("HEIRLOCK_OWNER", Some(format!("{}@{}:{}", owner.name, owner.host, owner.pid))),
+        ("HEIRLOCK_STORE", Some(store.to_owned())),
+        ("HEIRLOCK_TTL_MS", Some(lease.ttl().as_millis().to_string())),
+        ("HEIRLOCK_SLOT", lease.slot().map(|slot| slot.to_string())),
+        (crate::nested::HELD, Some(held)),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_owned(), value))
+    .collect()
 }
 
 impl Child {
-    /// Starts it.
-    pub(crate) fn start(job: &Job, lease: &Lease, store: &str) -> Result<Child, Exit> {
-        // Listened to before it starts, so that nothing is missed; and if whoever started us has its children's ends ignored, we do not.
-        let listen = |kind| signal(kind).map_err(|error| Exit::own(format!("cannot listen for signals: {error}")));
-        let (changes, continued) = (listen(SignalKind::child())?, listen(SignalKind::from_raw(Signal::CONT.as_raw()))?);
-        let mut command = Command::new(&job.program);
-        command.args(&job.args).process_group(0);
-        let owner = lease.owner();
-        command.env("HEIRLOCK_NAME", &job.name).env("HEIRLOCK_FENCE", lease.fence().to_string());
-        command.env("HEIRLOCK_OWNER", format!("{}@{}:{}", owner.name, owner.host, owner.pid));
-        command.env("HEIRLOCK_STORE", store).env("HEIRLOCK_TTL_MS", lease.ttl().as_millis().to_string());
-        match lease.slot() {
-            Some(slot) => command.env("HEIRLOCK_SLOT", slot.to_string()),
-            None => command.env_remove("HEIRLOCK_SLOT"),
-        };
-        let child = command.spawn().map_err(|error| {
-            let code = if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
-            Exit::because(code, format!("cannot run {}: {error}", job.program.to_string_lossy()))
-        })?;
-        let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or_else(|| Exit::own("the command has no process id"))?;
+    /// Listens for what will concern a command; before it starts, so that nothing is missed.
+    pub(crate) fn listen() -> Result<Stream, Exit> {
+        signal(SignalKind::from_raw(Signal::CONT.as_raw())).map_err(|error| Exit::own(format!("cannot listen for signals: {error}")))
+    }
+
+    /// One that has just started.
+    pub(crate) fn started(group: Pid, continued: Stream) -> Child {
         terminal::offer(group);
-        Ok(Child { group, changes, continued })
+        Child { group, continued }
     }
 
     /// Sends a signal to the whole group. If it has just ended, there is nothing to send it to.
@@ -64,49 +52,16 @@ impl Child {
         }
     }
 
-    /// Waits until it ends, or until the terminal stops it. Asked again after its end, it tells the same.
-    pub(crate) async fn changed(&mut self) -> Result<Change, Exit> {
-        loop {
-            match self.look(WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT) {
-                Ok(None) => {
-                    self.changes.recv().await;
-                }
-                Ok(Some(status)) if status.stopped() => {
-                    // Taken note of, so that it is not told again.
-                    let _ = self.look(WaitIdOptions::STOPPED);
-                    if self.asks_for_terminal(&status) {
-                        continue;
-                    }
-                    if is_by_terminal(&status) {
-                        return Ok(Change::Stopped);
-                    }
-                }
-                Ok(Some(status)) => {
-                    let end = status.exit_status().ok_or_else(|| status.terminating_signal().unwrap_or(0));
-                    return Ok(Change::Ended(end));
-                }
-                Err(error) => return Err(Exit::own(format!("the system does not say what became of the command: {error}"))),
-            }
-        }
-    }
-
-    fn look(&self, what: WaitIdOptions) -> Result<Option<WaitIdStatus>, Errno> {
-        loop {
-            match waitid(WaitId::Pid(self.group), what | WaitIdOptions::NOHANG) {
-                Err(Errno::INTR) => {}
-                seen => return seen,
-            }
-        }
-    }
-
-    /// Whether it was stopped because it is not in the foreground, and now is.
-    fn asks_for_terminal(&self, status: &WaitIdStatus) -> bool {
-        let asks = [Signal::TTIN, Signal::TTOU].iter().any(|signal| status.stopping_signal() == Some(signal.as_raw()));
-        if !asks || !terminal::hand_over(self.group) {
+    /// It was stopped by this signal. Tells whether that was a shell's job control, which expects us to stop, too: a supervisor that stops the command
+    /// for a while does not stop us, and we go on renewing.
+    pub(crate) fn is_stopped_by_terminal(&self, stopped_by: i32) -> bool {
+        let is = |signals: &[Signal]| signals.iter().any(|signal| stopped_by == signal.as_raw());
+        // Because it is not in the foreground, and now is.
+        if is(&[Signal::TTIN, Signal::TTOU]) && terminal::hand_over(self.group) {
+            self.signal(Signal::CONT.as_raw());
             return false;
         }
-        self.signal(Signal::CONT.as_raw());
-        true
+        is(&[Signal::TSTP, Signal::TTIN, Signal::TTOU])
     }
 
     /// Stops us too, as a shell expects of a job, and returns when it has continued us. The command stays stopped until [`Child::go_on`].
@@ -125,20 +80,14 @@ impl Child {
         self.signal(Signal::CONT.as_raw());
     }
 
-    /// Whether anybody of the group still runs; yes where the system does not tell.
-    pub(crate) fn has_members(&self) -> bool {
-        group::members(self.group).is_none_or(|members| !members.is_empty())
+    /// Its leader has ended: what is left of it reads no keyboard.
+    pub(crate) fn ended(&self) {
+        terminal::take_back(self.group);
     }
-}
-
-/// Whether a shell's job control is behind the stop. A supervisor that stops the command for a while does not stop us: we go on renewing.
-fn is_by_terminal(status: &WaitIdStatus) -> bool {
-    [Signal::TSTP, Signal::TTIN, Signal::TTOU].iter().any(|signal| status.stopping_signal() == Some(signal.as_raw()))
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
         terminal::take_back(self.group);
-        let _ = self.look(WaitIdOptions::EXITED);
     }
 }

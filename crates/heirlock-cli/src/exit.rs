@@ -10,6 +10,8 @@ use heirlock::{Error, Kind};
 pub(crate) const BUSY: u8 = 75;
 /// The lease was lost.
 pub(crate) const LOST: u8 = 79;
+/// It would wait for itself.
+pub(crate) const DEADLOCK: u8 = 80;
 /// The lease was taken away.
 pub(crate) const EVICTED: u8 = 81;
 /// An error of heirlock's own.
@@ -54,6 +56,7 @@ impl Exit {
         let code = match error.kind() {
             Kind::Busy | Kind::Timeout => busy,
             Kind::Lost => LOST,
+            Kind::Deadlock => DEADLOCK,
             Kind::Evicted => EVICTED,
             _ => OWN,
         };

@@ -1,33 +1,48 @@
-//! `heirlock run`: waits for the lock, runs the command, ends it before the lock could be another's.
+//! `heirlock run`: waits for the lock, has the command run, and releases the lock when nothing is left that it is held for.
 
 use std::future::IntoFuture;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use heirlock::lease::{Key, Mode};
 use heirlock::{Kind, Lease, Locks, LostReason, Released, Worker};
+use rustix::process::Pid;
 use tokio::time::timeout;
 
 use crate::args::{Job, Run};
-use crate::child::{Change, Child};
-use crate::exit::{BUSY, EVICTED, Exit, LOST, SIGNAL};
+use crate::child::{self, Child};
+use crate::exit::{BUSY, CANNOT_RUN, EVICTED, Exit, LOST, NOT_FOUND, SIGNAL, tell};
+use crate::guardian::{self, Cause, Charge, Guardian, LAST_MOMENT, OnLost, Recruit, Word};
 use crate::signals::Signals;
-use crate::watch::Watch;
-use crate::{default_store, progress};
+use crate::{default_store, nested, progress};
 
 /// How long the first connect may take.
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long the store may take to hear that we are gone.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How often a valid lease is looked at, at least.
+const GLANCE: Duration = Duration::from_secs(1);
+/// How often a nested run looks whether the one above it has ended.
+const LOOK: Duration = Duration::from_millis(50);
 
-pub(crate) async fn run(run: Run) -> Exit {
-    match try_run(run).await {
+/// Before anything has started a thread.
+pub(crate) fn prepare(run: &Run) -> Result<Recruit, Exit> {
+    let job = run.job()?;
+    Key::new(&job.name).map_err(|error| Exit::own(error.chain()))?;
+    let grace = run.grace()?;
+    let url = default_store::url(run.store.clone())?.url;
+    guardian::recruit(&Charge { job, url, on_lost: run.on_lost, grace })
+}
+
+pub(crate) async fn run(run: Run, recruit: Recruit) -> Exit {
+    match try_run(run, recruit).await {
         Ok(exit) | Err(exit) => exit,
     }
 }
 
-async fn try_run(run: Run) -> Result<Exit, Exit> {
+async fn try_run(run: Run, recruit: Recruit) -> Result<Exit, Exit> {
     let job = run.job()?;
-    heirlock::lease::Key::new(&job.name).map_err(|error| Exit::own(error.chain()))?;
+    let guardian = recruit.enlist()?;
     let mut signals = Signals::listen()?;
     let started = Instant::now();
     let place = default_store::url(run.store.clone())?;
@@ -47,7 +62,7 @@ async fn try_run(run: Run) -> Result<Exit, Exit> {
         signal = signals.end() => Err(Exit::signal(signal)),
     };
     let exit = match lease {
-        Ok(lease) => hold(&locks, &job, lease, &mut signals).await,
+        Ok(lease) => Holder { locks: &locks, run: &run, job: &job, guardian, signals }.hold(lease).await,
         Err(exit) => exit,
     };
     complaints.abort();
@@ -72,17 +87,29 @@ pub(crate) async fn connect(url: &str, patience: Option<Duration>) -> Result<Loc
 }
 
 async fn wait(locks: &Locks, run: &Run, job: &Job, started: Instant, worker: &Worker) -> Result<Lease, Exit> {
+    let (mode, url) = (run.mode(), locks.url());
+    // Who does not wait does not wait for itself.
+    let is_nested = run.patience() != Some(Duration::ZERO) && nested::is_possible(&job.name, &url);
     loop {
+        if is_nested {
+            let view = locks.inspect(&job.name).await.map_err(|error| Exit::own(error.chain()))?;
+            nested::refuse(&view, mode, &url, false)?;
+        }
         let mut call = locks.lock(&job.name).ttl(run.ttl);
         call = call.command(Path::new(&job.program).file_name().unwrap_or(&job.program).to_string_lossy());
         if let Some(why) = &run.why {
             call = call.why(why);
         }
-        if run.shared {
-            call = call.shared();
+        if let Some(most) = run.max_hold {
+            call = call.max_hold(most);
         }
-        if let Some(slots) = run.slots {
-            call = call.slots(slots);
+        if let Some(least) = run.hold_at_least.filter(|least| !least.is_zero()) {
+            call = call.hold_at_least(least);
+        }
+        match mode {
+            Mode::Exclusive => {}
+            Mode::Shared => call = call.shared(),
+            Mode::Slot(slots) => call = call.slots(slots),
         }
         match run.patience() {
             Some(Duration::ZERO) => call = call.no_wait(),
@@ -90,10 +117,21 @@ async fn wait(locks: &Locks, run: &Run, job: &Job, started: Instant, worker: &Wo
             Some(wait) => call = call.timeout(wait.saturating_sub(started.elapsed())),
             None => {}
         }
+        // Beside a reader above us, what is not to be had at once is waited for by what we would wait for.
+        let asks_beside = is_nested && mode == Mode::Shared;
+        if asks_beside {
+            call = call.no_wait();
+        }
         match worker.run(call.into_future()).await {
             Ok(lease) => return Ok(lease),
             // We were stopped for longer than a place in the queue is kept: queue again.
             Err(error) if error.kind() == Kind::Lost => {}
+            Err(error) if asks_beside && error.kind() == Kind::Busy => {
+                let view = locks.inspect(&job.name).await.map_err(|error| Exit::own(error.chain()))?;
+                nested::refuse(&view, mode, &url, true)?;
+                // The one above us has ended meanwhile.
+                tokio::time::sleep(LOOK).await;
+            }
             Err(error) if error.kind() == Kind::Busy || error.kind() == Kind::Timeout => {
                 return Err(if run.busy_code == BUSY { Exit::because(BUSY, error.chain()) } else { Exit::code(run.busy_code) });
             }
@@ -102,53 +140,136 @@ async fn wait(locks: &Locks, run: &Run, job: &Job, started: Instant, worker: &Wo
     }
 }
 
-/// Runs the command under the lease.
-async fn hold(locks: &Locks, job: &Job, lease: Lease, signals: &mut Signals) -> Exit {
-    let mut child = match signals.and_stops().and_then(|()| Child::start(job, &lease, &locks.url())) {
-        Ok(child) => child,
-        Err(exit) => {
+/// Who holds the lock while the command runs.
+struct Holder<'r> {
+    locks: &'r Locks,
+    run: &'r Run,
+    job: &'r Job,
+    guardian: Guardian,
+    signals: Signals,
+}
+
+/// How the command came to its end.
+enum End {
+    /// It ran.
+    Of(Result<i32, i32>, Option<Cause>),
+    /// It could not be started.
+    Unstarted(Exit),
+    /// The guardian could not do its work, and heirlock has ended the command itself.
+    Unguarded(String),
+}
+
+impl Holder<'_> {
+    /// Runs the command under the lease, and releases it when nothing is left that it is held for.
+    async fn hold(mut self, lease: Lease) -> Exit {
+        let end = match self.signals.and_stops().and_then(|()| Child::listen()) {
+            Ok(continued) => {
+                let (url, name) = (self.locks.url(), &self.job.name);
+                let held = nested::with(name, lease.fence(), &url);
+                self.guardian.start(&lease, child::environment(name, &lease, &url, held));
+                self.watch(&lease, continued).await
+            }
+            Err(exit) => End::Unstarted(exit),
+        };
+        let exit = match end {
             // The command is the failure to tell of; a release that fails too ends with the ttl.
-            let _ = timeout(LAST_WORDS, lease.release()).await;
-            return exit;
-        }
-    };
-    let mut watch = Watch::over(&lease);
-    let ended = loop {
-        tokio::select! {
-            biased;
-            change = child.changed() => match change {
-                Ok(Change::Ended(end)) => break Ok(end),
-                Ok(Change::Stopped) => {
-                    child.stop_with_it().await;
-                    // We were stopped for long, perhaps: a command that has lost its lock does not run on.
-                    watch.act(&lease, &child);
-                    if watch.loss.is_none() {
-                        child.go_on();
+            End::Unstarted(exit) => {
+                let _ = timeout(LAST_WORDS, lease.release()).await;
+                exit
+            }
+            End::Unguarded(why) => {
+                let _ = timeout(LAST_WORDS, lease.release()).await;
+                Exit::own(why)
+            }
+            End::Of(end, cause) => tokio::select! {
+                exit = finish(lease, end, cause) => exit,
+                signal = self.signals.end() => {
+                    Exit::because(own_code(end), format!("signal {signal} while releasing the lock: it is free when its ttl is over"))
+                }
+            },
+        };
+        self.guardian.dismiss().await;
+        exit
+    }
+
+    /// Until nothing is left of the command that the lock is held for.
+    async fn watch(&mut self, lease: &Lease, continued: tokio::signal::unix::Signal) -> End {
+        let mut continued = Some(continued);
+        let mut child: Option<Child> = None;
+        let (mut ended, mut is_told) = (None, false);
+        loop {
+            tokio::select! {
+                biased;
+                word = self.guardian.word() => match (word, &mut child) {
+                    (Some(Word::Started { pid }), _) => match (Pid::from_raw(pid), continued.take()) {
+                        (Some(group), Some(continued)) => child = Some(Child::started(group, continued)),
+                        _ => return self.unguarded(lease, child.as_ref(), "its guardian speaks nonsense").await,
+                    },
+                    (Some(Word::Failed { is_missing, why }), _) => {
+                        return End::Unstarted(Exit::because(if is_missing { NOT_FOUND } else { CANNOT_RUN }, why));
+                    }
+                    (Some(Word::Stopped { signal }), Some(child)) => {
+                        if child.is_stopped_by_terminal(signal) {
+                            child.stop_with_it().await;
+                            child.go_on();
+                        }
+                    }
+                    (Some(Word::Ended { end }), Some(child)) => {
+                        child.ended();
+                        ended = Some(end);
+                    }
+                    (Some(Word::Gone { cause }), Some(_)) if ended.is_some() => {
+                        return End::Of(ended.unwrap_or(Ok(0)), cause);
+                    }
+                    (Some(_), _) => return self.unguarded(lease, child.as_ref(), "its guardian speaks nonsense").await,
+                    (None, _) => return self.unguarded(lease, child.as_ref(), "its guardian was killed").await,
+                },
+                signal = self.signals.next() => {
+                    if let Some(child) = &child {
+                        child.signal(signal);
                     }
                 }
-                Err(exit) => break Err(exit),
-            },
-            signal = signals.next() => child.signal(signal),
-            () = watch.next(&lease) => watch.act(&lease, &child),
+                reason = lease.lost(), if !is_told => {
+                    is_told = true;
+                    self.guardian.lose(reason.to_string());
+                }
+                () = near_the_end(lease), if self.run.on_lost != OnLost::Notify => {
+                    return self.unguarded(lease, child.as_ref(), "its guardian did not end it in time").await;
+                }
+            }
         }
-    };
-    watch.sweep(&lease, &child).await;
-    drop(child);
-    match ended {
-        Ok(end) => tokio::select! {
-            exit = finish(lease, end, watch.loss) => exit,
-            signal = signals.end() => Exit::because(own_code(end), format!("signal {signal} while releasing the lock: it is free when its ttl is over")),
-        },
-        Err(exit) => exit,
+    }
+
+    /// Ends the command ourselves.
+    async fn unguarded(&self, lease: &Lease, child: Option<&Child>, why: &str) -> End {
+        tell(&format!("ending the command: {why}"));
+        let grace = self.run.grace().unwrap_or_default();
+        guardian::end_tree(child.map(|child| child.group), grace, || lease.remaining()).await;
+        End::Unguarded(format!("the command was ended, for {why}"))
     }
 }
 
-async fn finish(lease: Lease, end: Result<i32, i32>, loss: Option<LostReason>) -> Exit {
+/// Until the guardian should long have ended the command, and another can soon hold the lock.
+async fn near_the_end(lease: &Lease) {
+    loop {
+        let left = lease.remaining().saturating_sub(LAST_MOMENT / 2);
+        if left.is_zero() {
+            // If it was lost out of turn there was no time to be in: the guardian has been told a moment ago.
+            tokio::time::sleep(LAST_MOMENT).await;
+            return;
+        }
+        // A timed wait does not count suspend.
+        tokio::time::sleep(left.min(GLANCE)).await;
+    }
+}
+
+async fn finish(lease: Lease, end: Result<i32, i32>, cause: Option<Cause>) -> Exit {
     let (key, was_valid) = (lease.key().clone(), lease.is_valid());
-    if let Some(reason) = loss {
+    if cause.is_some() {
+        let reason = lease.lost_reason();
         // It has been told already. The release cannot fail in a way that matters.
         let _ = lease.release().await;
-        return Exit::code(if reason == LostReason::Evicted { EVICTED } else { LOST });
+        return Exit::code(if reason == Some(LostReason::Evicted) { EVICTED } else { LOST });
     }
     let before = lease.lost_reason();
     match (before, lease.release().await) {

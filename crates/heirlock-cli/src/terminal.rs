@@ -6,7 +6,7 @@ use nix::sys::signal::{SigSet, Signal};
 use rustix::process::{Pid, getpgrp, getpid, kill_process_group};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
-use crate::group;
+use crate::processes;
 
 /// Our terminal, whatever stdin is.
 fn terminal() -> Option<File> {
@@ -18,7 +18,7 @@ fn terminal() -> Option<File> {
 pub(crate) fn offer(to: Pid) {
     if let Some(terminal) = terminal()
         && tcgetpgrp(&terminal).is_ok_and(|foreground| foreground == getpgrp())
-        && group::members(getpgrp()).is_some_and(|members| members == [getpid()])
+        && processes::members(getpgrp()).is_some_and(|members| members == [getpid()])
     {
         give(&terminal, to);
     }

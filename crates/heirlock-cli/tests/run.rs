@@ -105,7 +105,8 @@ fn input_and_output_pass_through() {
 #[test]
 fn signals_reach_the_whole_group() {
     let place = Place::new();
-    let script = "trap 'kill $!; echo got; exit 3' INT; echo held; sleep 600 & wait";
+    // A shell's background command ignores INT and QUIT, and the lock is held as long as it runs.
+    let script = "trap 'kill $!; echo got; exit 3' INT; trap 'kill $!; trap - QUIT; kill -QUIT $$' QUIT; sleep 600 & echo held; wait";
     for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT] {
         let mut running = Running::start(&mut place.heirlock(&["run", "a", "--", "sh", "-c", script])).wait_for_line("held");
         running.signal(signal);

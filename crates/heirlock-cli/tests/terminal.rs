@@ -60,7 +60,7 @@ fn the_command_reads_the_keyboard() {
 #[test]
 fn an_interrupt_from_the_keyboard_reaches_the_command() {
     let place = Place::new();
-    let script = "run a -- sh -c 'trap \"kill \\$!; echo caught; exit 3\" INT; echo held; sleep 600 & wait'";
+    let script = "run a -- sh -c 'trap \"kill \\$!; echo caught; exit 3\" INT; sleep 600 & echo held; wait'";
     let mut running = Running::start(&mut on_terminal(&place, script)).wait_for_line("held\r");
     running.child.stdin.as_mut().unwrap().write_all(b"\x03").unwrap();
     assert_eq!(running.child.wait().unwrap().code(), Some(3));
@@ -110,7 +110,9 @@ fn a_stop_from_the_keyboard_stops_both_and_fg_continues_both() {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
             stat.rsplit(") ").next().unwrap().split(' ').nth(1).unwrap().parse::<i32>().unwrap()
         };
-        eventually("both are stopped", || state(leader()) == "T" && state(parent(leader())) == "T");
+        // The guardian stands between them, and does not stop.
+        eventually("both are stopped", || state(leader()) == "T" && state(parent(parent(leader()))) == "T");
+        assert_eq!(state(parent(leader())), "S");
         // It does not run on behind our back: not even a little.
         let stopped = length();
         assert_eq!(place.code(&["run", "-n", "a", "true"]), 75, "round {round}");

@@ -27,13 +27,25 @@ impl Locks {
     /// # Ok(()) }
     /// ```
     pub async fn connect(url: &str) -> Result<Locks> {
-        Locks::with(open(url).await?, Arc::new(BootClock)).await
+        Locks::with(open_store(url).await?, Arc::new(BootClock)).await
     }
 }
 
+/// The store at this URL, of the kinds that [`Locks::connect`] knows: for who speaks its verbs, without a session.
+///
+/// # Errors
+/// As [`Locks::connect`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> heirlock::Result<()> {
+/// use heirlock::lease::Key;
+/// let store = heirlock::open_store("memory:").await?;
+/// assert!(store.inspect(&Key::new("nightly")?).await?.holders.is_empty());
+/// # Ok(()) }
+/// ```
 // Only some stores take time to open.
 #[cfg_attr(not(feature = "sqlite"), allow(clippy::unused_async))]
-async fn open(text: &str) -> Result<Arc<dyn Store>> {
+pub async fn open_store(text: &str) -> Result<Arc<dyn Store>> {
     let url = Url::parse(text)?;
     match url.scheme {
         "memory" => open_memory(&url),

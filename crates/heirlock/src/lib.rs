@@ -53,7 +53,7 @@ pub mod store;
 mod sync;
 mod worker;
 
-pub use connect::redact;
+pub use connect::{open_store, redact};
 pub use error::{Error, Kind, Result};
 pub use lease::{Lease, Locks, LostReason, Released};
 #[cfg(feature = "tokio")]

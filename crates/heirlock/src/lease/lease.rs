@@ -4,12 +4,13 @@ use std::fmt;
 use std::future::Future;
 use std::slice;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use super::hold::Hold;
 use super::key::Key;
 use super::sequencer::Sequencer;
-use super::ticket::{Mode, Owner, Was};
+use super::ticket::{Mode, Owner, Token, Was};
 use super::verb::Holding;
 use super::vital::{Listener, LostReason};
 use super::watch::{self, Watch};
@@ -116,6 +117,33 @@ impl Lease {
             return Some(LostReason::Forked);
         }
         self.hold.vital.lost().or_else(|| (!self.is_valid()).then_some(LostReason::Expired))
+    }
+
+    /// Writes the end of its validity there, now and at each change: nanoseconds of the session's clock ([`BootClock`](crate::clock::BootClock) unless
+    /// another was given), 0 while it is not valid. For a watchdog in another process, which shares the memory and goes on when this process stands
+    /// still. Only the last place that was given is written to.
+    ///
+    /// ```
+    /// # use heirlock::{Locks, store::MemoryStore};
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    /// static VALID_UNTIL: AtomicU64 = AtomicU64::new(0);
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> heirlock::Result<()> {
+    /// # let locks = Locks::new(MemoryStore::new()).await?;
+    /// let lease = locks.lock("report").await?;
+    /// lease.publish_validity(&VALID_UNTIL);
+    /// assert!(VALID_UNTIL.load(Ordering::Acquire) > 0);
+    /// lease.release().await?;
+    /// assert_eq!(VALID_UNTIL.load(Ordering::Acquire), 0);
+    /// # Ok(()) }
+    /// ```
+    pub fn publish_validity(&self, to: &'static AtomicU64) {
+        self.hold.vital.publish(to);
+    }
+
+    /// The secret that proves the hold to the store. Whoever has it can release the lease there by a [`Leave`](super::Leave), which is how a process
+    /// that outlives this one gives the key back.
+    pub fn token(&self) -> Token {
+        self.hold.token
     }
 
     /// Waits until it is lost. An operator's wish to have it back counts: it fires at once, though nobody else can hold before it is released or

@@ -99,6 +99,8 @@ struct Inner {
     /// Who waits for a change, each under the number of its listener.
     wakers: Vec<(u64, Waker)>,
     listeners: u64,
+    /// Where the end of validity is written, too.
+    published: Option<&'static AtomicU64>,
 }
 
 impl Inner {
@@ -179,10 +181,25 @@ impl Vital {
         Moment::from_nanos(self.until.load(Ordering::Acquire))
     }
 
+    /// Changes the end of validity; under the mutex, so that what is published is never behind.
+    fn set_until(&self, inner: &Inner, nanos: u64) {
+        self.until.store(nanos, Ordering::Release);
+        if let Some(published) = inner.published {
+            published.store(nanos, Ordering::Release);
+        }
+    }
+
+    /// From now on the end of validity is written there, too.
+    pub(crate) fn publish(&self, to: &'static AtomicU64) {
+        let mut inner = lock(&self.inner);
+        inner.published = Some(to);
+        to.store(self.until.load(Ordering::Acquire), Ordering::Release);
+    }
+
     /// Held from now on.
     pub(crate) fn hold(&self, holding: Holding, until: Moment) -> Vec<Waker> {
         let mut inner = lock(&self.inner);
-        self.until.store(until.as_nanos(), Ordering::Release);
+        self.set_until(&inner, until.as_nanos());
         inner.holding = Some(holding);
         inner.is_news = true;
         inner.take_wakers()
@@ -196,14 +213,15 @@ impl Vital {
             holding.effective = effective;
         }
         if inner.lost.is_none_or(|reason| reason == LostReason::Evicted) && self.until.load(Ordering::Acquire) != 0 {
-            self.until.fetch_max(until.as_nanos(), Ordering::AcqRel);
+            let longest = self.until.load(Ordering::Acquire).max(until.as_nanos());
+            self.set_until(&inner, longest);
         }
     }
 
     /// Lost, and no longer valid.
     pub(crate) fn lose(&self, reason: LostReason) -> Vec<Waker> {
         let mut inner = lock(&self.inner);
-        self.until.store(0, Ordering::Release);
+        self.set_until(&inner, 0);
         inner.lost.get_or_insert(reason);
         inner.take_wakers()
     }
@@ -227,14 +245,14 @@ impl Vital {
     /// The store has answered the `leave`, or will not in time.
     pub(crate) fn leave(&self, left: Result<Was, Error>) -> Vec<Waker> {
         let mut inner = lock(&self.inner);
-        self.until.store(0, Ordering::Release);
+        self.set_until(&inner, 0);
         inner.left = Some(left);
         inner.take_wakers()
     }
 
     /// Not valid any more because its owner gives it up.
     pub(crate) fn give_up(&self) {
-        self.until.store(0, Ordering::Release);
+        self.set_until(&lock(&self.inner), 0);
     }
 
     /// What it holds, if it does and nobody wants it back.

@@ -1,0 +1,303 @@
+//! The guardian's own process: it starts the command, waits for its end, and ends it in time if its lock cannot be kept, whatever has become of
+//! heirlock. One thread, which was heirlock's only one when it was forked; nothing of the store is open here.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use heirlock::clock::{BootClock, Clock, Moment};
+use heirlock::lease::{Key, Leave, Token};
+use nix::sys::signal::{SigSet, SigmaskHow};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, waitid};
+
+use super::plan::{Cause, Plan, Seen, Step};
+use super::words::{Lines, Order, Word, line};
+use super::{Charge, tree};
+use crate::args::Job;
+use crate::exit::tell;
+use crate::processes;
+
+/// How often a group is looked at whose members are not all our children; the first time, and later.
+const LOOKS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
+/// How long the store may take to hear that an orphaned lock is free.
+const LAST_WORDS: Duration = Duration::from_secs(10);
+
+/// The guardian's life, in a process that was just forked. Returns when it is to exit.
+pub(super) fn keep(charge: &Charge, socket: UnixStream, valid_until: &'static AtomicU64) -> Result<(), String> {
+    let failed = |what: &str, error: &dyn std::fmt::Display| format!("the guardian cannot {what}: {error}");
+    // All of them: a signal for the terminal's group, or for heirlock's, is not for us.
+    let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK).map_err(|error| failed("block signals", &error))?;
+    let mut ends = SigSet::empty();
+    ends.add(nix::sys::signal::Signal::SIGCHLD);
+    let ends =
+        SignalFd::with_flags(&ends, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(|error| failed("hear of ends", &error))?;
+    tree::adopt().map_err(|error| failed("adopt orphans", &error))?;
+    // Not in heirlock's group: what a shell or a supervisor sends to that does not end or stop us. And by another name, for who kills by name.
+    rustix::process::setpgid(None, None).map_err(|error| failed("have its own process group", &error))?;
+    let _ = std::fs::write("/proc/self/comm", "lock-guardian");
+    let mut guardian =
+        Guardian { charge, socket, lines: Lines::default(), valid_until, mask, is_orphaned: false, lost: None, secret: None };
+    let Some(leader) = guardian.start()? else { return Ok(()) };
+    guardian.watch(leader, &ends)?;
+    guardian.finish()
+}
+
+struct Guardian<'c> {
+    charge: &'c Charge,
+    socket: UnixStream,
+    lines: Lines,
+    valid_until: &'static AtomicU64,
+    /// The signals that heirlock was started with blocked.
+    mask: SigSet,
+    /// Heirlock has died.
+    is_orphaned: bool,
+    /// Why the lock is lost, if heirlock says so.
+    lost: Option<String>,
+    secret: Option<[u8; 16]>,
+}
+
+impl Guardian<'_> {
+    /// Waits until the lock is held, and starts the command. `None` if that never comes.
+    fn start(&mut self) -> Result<Option<Pid>, String> {
+        let environment = loop {
+            match self.order()? {
+                Some(Order::Start { environment, secret }) => {
+                    self.secret = Some(secret);
+                    break environment;
+                }
+                Some(Order::Lose { .. }) => {}
+                Some(Order::Done) | None => return Ok(None),
+            }
+        };
+        let mut command = command(&self.charge.job);
+        command.process_group(0);
+        for (name, value) in environment {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        let mask = self.mask;
+        // SAFETY: between fork and exec this only changes the signal mask, which is safe in a signal handler and so after a fork; it allocates nothing.
+        unsafe { command.pre_exec(move || mask.thread_set_mask().map_err(std::io::Error::from)) };
+        match command.spawn() {
+            Ok(child) => {
+                let pid = Pid::from_child(&child);
+                self.say(&Word::Started { pid: pid.as_raw_nonzero().get() });
+                Ok(Some(pid))
+            }
+            Err(error) => {
+                let is_missing = error.kind() == ErrorKind::NotFound;
+                self.say(&Word::Failed { is_missing, why: format!("cannot run {}: {error}", self.charge.job.program.to_string_lossy()) });
+                self.finish()?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Until nothing is left that the lock is held for.
+    fn watch(&mut self, leader: Pid, ends: &SignalFd) -> Result<(), String> {
+        let mut plan = Plan::new(self.charge.on_lost, self.charge.grace);
+        let (mut has_ended, mut look) = (false, LOOKS.0);
+        loop {
+            self.reap(leader, &mut has_ended)?;
+            while let Some(order) = self.next()? {
+                if let Order::Lose { reason } = order {
+                    self.lost = Some(reason);
+                }
+            }
+            let step = plan.next(self.seen());
+            self.act(step, leader);
+            // Whoever is to end ends with all that descends from the command; else only its group is waited for.
+            if has_ended && if plan.is_ending() { is_alone(leader) } else { is_alone(leader) || is_empty(leader) } {
+                self.say(&Word::Gone { cause: plan.cause() });
+                return Ok(());
+            }
+            let mut pause = Plan::pause(step);
+            if has_ended {
+                pause = pause.min(look);
+                look = (look * 2).min(LOOKS.1);
+            }
+            self.sleep(ends, pause)?;
+        }
+    }
+
+    fn seen(&self) -> Seen {
+        let valid_until = Moment::from_nanos(self.valid_until.load(Ordering::Acquire));
+        Seen { now: BootClock.now(), valid_until, is_told: self.lost.is_some(), is_orphaned: self.is_orphaned }
+    }
+
+    fn act(&self, step: Step, leader: Pid) {
+        match step {
+            Step::Wait(_) => {}
+            Step::Notify(cause) => {
+                tell(&format!("the lock on {} is lost, and the command goes on: {}", self.charge.job.name, self.why(cause)))
+            }
+            Step::Term(cause) => {
+                tell(&format!("ending the command, for the lock on {} is lost: {}", self.charge.job.name, self.why(cause)));
+                tree::signal(Some(leader), Signal::TERM);
+                // One that is stopped could not act on it.
+                tree::signal(Some(leader), Signal::CONT);
+            }
+            Step::Kill(_) => tree::signal(Some(leader), Signal::KILL),
+        }
+    }
+
+    fn why(&self, cause: Cause) -> &str {
+        match cause {
+            Cause::Expiring => "it could not be renewed in time",
+            Cause::Told => self.lost.as_deref().unwrap_or("another may hold it"),
+            Cause::Orphaned => "the heirlock that renewed it has died",
+        }
+    }
+
+    /// Takes note of what has become of our children: orphans that have ended are reaped, the leader never, so that its number and its group's
+    /// stay its own.
+    fn reap(&mut self, leader: Pid, has_ended: &mut bool) -> Result<(), String> {
+        if !*has_ended {
+            match wait(WaitId::Pid(leader), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
+                Ok(Some(status)) => {
+                    *has_ended = true;
+                    let end = status.exit_status().ok_or_else(|| status.terminating_signal().unwrap_or(0));
+                    self.say(&Word::Ended { end });
+                }
+                Ok(None) => {}
+                Err(error) => return Err(format!("the system does not say what became of the command: {error}")),
+            }
+            if let Ok(Some(status)) = wait(WaitId::Pid(leader), WaitIdOptions::STOPPED)
+                && let Some(signal) = status.stopping_signal()
+            {
+                self.say(&Word::Stopped { signal });
+            }
+        }
+        for child in processes::children().unwrap_or_default() {
+            if child != leader {
+                // One that still runs stays.
+                let _ = wait(WaitId::Pid(child), WaitIdOptions::EXITED);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sleeps until something happens, or so long.
+    fn sleep(&mut self, ends: &SignalFd, pause: Duration) -> Result<(), String> {
+        let timeout = rustix::time::Timespec::try_from(pause).ok();
+        let mut both =
+            [PollFd::from_borrowed_fd(ends.as_fd(), PollFlags::IN), PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)];
+        // An orphan's socket is always ready.
+        let which = if self.is_orphaned { &mut both[..1] } else { &mut both[..] };
+        match poll(which, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(format!("the guardian cannot wait: {error}")),
+        }
+        let spoke = both[1].revents() != PollFlags::empty();
+        // What they tell is looked up.
+        while let Ok(Some(_)) = ends.read_signal() {}
+        if spoke && !self.is_orphaned {
+            self.hear();
+        }
+        Ok(())
+    }
+
+    /// Waits until heirlock has released the lock. If it has died, that is ours to do.
+    fn finish(&mut self) -> Result<(), String> {
+        while let Some(order) = self.order()? {
+            if matches!(order, Order::Done) {
+                return Ok(());
+            }
+        }
+        let Some(secret) = self.secret else { return Ok(()) };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+        let leave = async {
+            let store = heirlock::open_store(&self.charge.url).await?;
+            store.leave(&Key::new(&self.charge.job.name)?, Leave { token: Token::from_bytes(secret), settled: true }).await
+        };
+        match runtime.block_on(async { tokio::time::timeout(LAST_WORDS, leave).await }) {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(format!("the lock on {} is free only when its ttl is over: {}", self.charge.job.name, error.chain())),
+            Err(_) => Err(format!("the lock on {} is free only when its ttl is over: its store does not answer", self.charge.job.name)),
+        }
+    }
+
+    /// The next order, however long it takes; `None` when heirlock has gone.
+    fn order(&mut self) -> Result<Option<Order>, String> {
+        loop {
+            if let Some(order) = self.next()? {
+                return Ok(Some(order));
+            }
+            if self.is_orphaned {
+                return Ok(None);
+            }
+            self.hear();
+        }
+    }
+
+    /// The next order that has come already.
+    fn next(&mut self) -> Result<Option<Order>, String> {
+        self.lines.next().map_err(|error| format!("the guardian was told nonsense: {error}"))
+    }
+
+    /// Takes in what heirlock says; waits for it if it says nothing.
+    fn hear(&mut self) {
+        let mut bytes = [0; 4096];
+        match self.socket.read(&mut bytes) {
+            Ok(read @ 1..) => self.lines.add(&bytes[..read]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            // Its end, or a death with something unread.
+            Ok(0) | Err(_) => self.is_orphaned = true,
+        }
+    }
+
+    fn say(&mut self, word: &Word) {
+        // If heirlock has died there is nobody to tell, and the next look at the socket says so.
+        if let Ok(line) = line(word) {
+            let _ = self.socket.write_all(&line);
+        }
+    }
+}
+
+/// The command as it is started.
+fn command(job: &Job) -> Command {
+    let Some(pid) = std::env::var_os("LISTEN_PID").filter(|_| std::env::var_os("LISTEN_FDS").is_some()) else {
+        let mut command = Command::new(&job.program);
+        command.args(&job.args);
+        return command;
+    };
+    let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+    let mut command = if pid.to_str() == Some(&parent.to_string()) {
+        // Sockets that were opened for us are for the command, which looks whether they are addressed to its process.
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", "LISTEN_PID=$$ exec \"$0\" \"$@\""]).arg(&job.program);
+        shell
+    } else {
+        Command::new(&job.program)
+    };
+    command.args(&job.args);
+    command
+}
+
+fn wait(whom: WaitId<'_>, what: WaitIdOptions) -> Result<Option<WaitIdStatus>, Errno> {
+    loop {
+        match waitid(whom.clone(), what | WaitIdOptions::NOHANG) {
+            Err(Errno::INTR) => {}
+            seen => return seen,
+        }
+    }
+}
+
+/// Whether nothing descends from us but the leader, which has ended: who outlives its parent is our child.
+fn is_alone(leader: Pid) -> bool {
+    processes::children().is_some_and(|children| children == [leader])
+}
+
+/// Whether nobody of the leader's group is left; no where the system does not tell.
+fn is_empty(leader: Pid) -> bool {
+    processes::members(leader).is_some_and(|members| members.is_empty())
+}

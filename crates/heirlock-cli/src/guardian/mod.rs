@@ -1,0 +1,165 @@
+//! The guardian: a small process between heirlock and the command, forked before heirlock has a second thread, and as the command's parent the one
+//! who ends it in time when its lock cannot be kept: also while heirlock is stopped, and after heirlock was killed. If the guardian is killed,
+//! heirlock ends the command; if both are, nobody does.
+//!
+//! ```text
+//! heirlock ──socket──> guardian ──parent of──> command (leader of its group) ──> ...
+//!    └── validity ──> shared page ──^
+//! ```
+//!
+//! Both adopt whatever descends from them and outlives its parent, so nothing escapes but what leaves by a service of the system's.
+
+mod keep;
+mod page;
+mod plan;
+mod tree;
+mod words;
+
+use std::io::ErrorKind;
+use std::os::unix::net::UnixStream as Socket;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use heirlock::Lease;
+use nix::unistd::ForkResult;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
+use tokio::net::UnixStream;
+use tokio::time::{sleep, timeout};
+
+pub(crate) use self::plan::{Cause, LAST_MOMENT, OnLost};
+pub(crate) use self::words::Word;
+use self::words::{Lines, Order, line};
+use crate::args::Job;
+use crate::exit::{Exit, tell};
+
+/// How long an unharmed guardian may take to end.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// How often the rest of a tree is looked at.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// What a guardian is told at its birth.
+pub(crate) struct Charge {
+    pub(crate) job: Job,
+    pub(crate) url: String,
+    pub(crate) on_lost: OnLost,
+    pub(crate) grace: Duration,
+}
+
+/// A guardian that waits for the lock to be held. Made before anything has started a thread.
+pub(crate) struct Recruit {
+    pid: Pid,
+    socket: Socket,
+    valid_until: &'static AtomicU64,
+}
+
+/// Forks a guardian.
+pub(crate) fn recruit(charge: &Charge) -> Result<Recruit, Exit> {
+    let failed = |what: &str, error: &dyn std::fmt::Display| Exit::own(format!("cannot {what}: {error}"));
+    let valid_until = page::shared().map_err(|error| failed("share memory with a guardian", &error))?;
+    let (ours, theirs) = Socket::pair().map_err(|error| failed("make a socket for a guardian", &error))?;
+    tree::adopt().map_err(|error| failed("adopt orphans", &error))?;
+    // SAFETY: this process has one thread, so the child is a whole process and may do whatever this one may: no other thread can have held a lock.
+    match unsafe { nix::unistd::fork() } {
+        Ok(ForkResult::Parent { child }) => {
+            let pid = Pid::from_raw(child.as_raw()).ok_or_else(|| Exit::own("the guardian has no process id"))?;
+            Ok(Recruit { pid, socket: ours, valid_until })
+        }
+        Ok(ForkResult::Child) => {
+            // Its end would be told only when we close it, too.
+            drop(ours);
+            let code = match keep::keep(charge, theirs, valid_until) {
+                Ok(()) => 0,
+                Err(why) => {
+                    tell(&why);
+                    i32::from(crate::exit::OWN)
+                }
+            };
+            std::process::exit(code);
+        }
+        Err(error) => Err(failed("fork a guardian", &error)),
+    }
+}
+
+/// Heirlock's side of a guardian.
+pub(crate) struct Guardian {
+    pid: Pid,
+    socket: UnixStream,
+    lines: Lines,
+    valid_until: &'static AtomicU64,
+}
+
+impl Recruit {
+    /// Once there is a runtime.
+    pub(crate) fn enlist(self) -> Result<Guardian, Exit> {
+        let failed = |error: std::io::Error| Exit::own(format!("cannot talk to the guardian: {error}"));
+        self.socket.set_nonblocking(true).map_err(failed)?;
+        let socket = UnixStream::from_std(self.socket).map_err(failed)?;
+        Ok(Guardian { pid: self.pid, socket, lines: Lines::default(), valid_until: self.valid_until })
+    }
+}
+
+impl Guardian {
+    /// Has the command started under the lease: the next word tells how that went.
+    pub(crate) fn start(&self, lease: &Lease, environment: Vec<(String, Option<String>)>) {
+        // The guardian looks at it from its first moment on.
+        lease.publish_validity(self.valid_until);
+        self.order(&Order::Start { environment, secret: *lease.token().as_bytes() });
+    }
+
+    /// The lock is lost.
+    pub(crate) fn lose(&self, reason: String) {
+        self.order(&Order::Lose { reason });
+    }
+
+    /// The store knows that the lock is free, or was told as far as it could be: the guardian ends.
+    pub(crate) async fn dismiss(mut self) {
+        self.order(&Order::Done);
+        let gone = async { while self.word().await.is_some() {} };
+        let _ = timeout(FAREWELL, gone).await;
+        // Its socket is closed in its last moment.
+        let _ = waitid(WaitId::Pid(self.pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+    }
+
+    /// What the guardian says next; `None` when it has died.
+    ///
+    /// Cancel safe: what has come is kept.
+    pub(crate) async fn word(&mut self) -> Option<Word> {
+        loop {
+            match self.lines.next() {
+                Ok(Some(word)) => return Some(word),
+                Ok(None) => {}
+                // Who speaks so is none of ours.
+                Err(_) => return None,
+            }
+            let mut bytes = [0; 1024];
+            match self.socket.try_read(&mut bytes) {
+                Ok(0) => return None,
+                Ok(read) => self.lines.add(&bytes[..read]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.socket.readable().await.ok()?,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
+    fn order(&self, order: &Order) {
+        // A guardian that has died is noticed where its words are waited for, and there is room for the few that there are.
+        if let Ok(line) = line(order) {
+            let _ = rustix::io::write(&self.socket, &line);
+        }
+    }
+}
+
+/// Ends all that descends from us, when the guardian cannot: TERM, then KILL at the end of the grace, or of the time that `left` still gives.
+/// The guardian, should it be stopped, goes with the rest.
+pub(crate) async fn end_tree(group: Option<Pid>, grace: Duration, left: impl Fn() -> Duration) {
+    let since = std::time::Instant::now();
+    tree::signal(group, Signal::TERM);
+    tree::signal(group, Signal::CONT);
+    while !tree::is_gone() {
+        if since.elapsed() >= grace || left() <= LAST_MOMENT {
+            tree::signal(group, Signal::KILL);
+        }
+        sleep(LOOK).await;
+    }
+}

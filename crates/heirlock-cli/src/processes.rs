@@ -1,0 +1,89 @@
+//! The processes of this machine, as `/proc` tells of them.
+
+use rustix::process::{Pid, getpid};
+
+/// One that runs, or has ended and is not reaped yet.
+#[derive(Clone, Copy, Debug)]
+struct Process {
+    pid: Pid,
+    parent: i32,
+    group: i32,
+    has_ended: bool,
+}
+
+/// All of them; `None` where the system does not tell. One that starts or ends meanwhile may be missed.
+fn all() -> Option<Vec<Process>> {
+    let entries = std::fs::read_dir("/proc").ok()?;
+    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    Some(numbers.filter_map(Pid::from_raw).filter_map(look).collect())
+}
+
+fn look(pid: Pid) -> Option<Process> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything; after it come the state, the parent, and the group.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    let has_ended = matches!(fields.next()?, "Z" | "X");
+    Some(Process { pid, parent: fields.next()?.parse().ok()?, group: fields.next()?.parse().ok()?, has_ended })
+}
+
+/// The members of a process group that have not ended yet.
+pub(crate) fn members(group: Pid) -> Option<Vec<Pid>> {
+    let is_member = |process: &Process| process.group == group.as_raw_nonzero().get() && !process.has_ended;
+    Some(all()?.iter().filter(|process| is_member(process)).map(|process| process.pid).collect())
+}
+
+/// All that descend from us and have not ended yet, as far as one look shows: those whose parent ends in that moment may be missed.
+pub(crate) fn descendants() -> Option<Vec<Pid>> {
+    let all = all()?;
+    let mut found: Vec<Pid> = Vec::new();
+    let mut parents = vec![getpid()];
+    while let Some(parent) = parents.pop() {
+        for child in all.iter().filter(|process| process.parent == parent.as_raw_nonzero().get()) {
+            parents.push(child.pid);
+            if !child.has_ended {
+                found.push(child.pid);
+            }
+        }
+    }
+    Some(found)
+}
+
+/// Our children, those that have ended included.
+pub(crate) fn children() -> Option<Vec<Pid>> {
+    // One short file, where the kernel has it.
+    if let Ok(list) = std::fs::read_to_string("/proc/thread-self/children") {
+        return Some(list.split_ascii_whitespace().filter_map(|number| number.parse().ok()).filter_map(Pid::from_raw).collect());
+    }
+    let us = getpid().as_raw_nonzero().get();
+    Some(all()?.iter().filter(|process| process.parent == us).map(|process| process.pid).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn we_are_in_our_group() {
+        let members = members(rustix::process::getpgrp()).unwrap();
+        assert!(members.contains(&getpid()), "{members:?}");
+    }
+
+    #[test]
+    fn a_child_and_its_child_descend_from_us() {
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "sleep 600 & echo $!; wait"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+        let grandchild = Pid::from_raw(line.trim().parse().unwrap()).unwrap();
+        let pid = Pid::from_child(&child);
+        let found = descendants().unwrap();
+        assert!(found.contains(&pid) && found.contains(&grandchild) && !found.contains(&getpid()), "{found:?}");
+        assert!(children().unwrap().contains(&pid));
+        rustix::process::kill_process(grandchild, rustix::process::Signal::KILL).unwrap();
+        child.wait().unwrap();
+        assert!(!descendants().unwrap().contains(&pid));
+    }
+}
