@@ -277,6 +277,7 @@ impl<K> Acquire<K> {
 
     /// What is asked for this key, by who polls, from now on.
     pub(super) fn call(&self, key: Key) -> Result<Call> {
+        self.handle.session.check_process()?;
         let worker = Worker::current();
         let patience = self.patience(worker.as_ref());
         let ask = self.ask(key, worker, patience)?;

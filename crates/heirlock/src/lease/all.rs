@@ -10,6 +10,7 @@ use super::key::Key;
 use super::lease::Lease;
 use super::set::LeaseSet;
 use super::ticket::Mode;
+use super::vital::LostReason;
 use super::watch;
 use crate::{Error, Kind, Result};
 
@@ -96,7 +97,12 @@ impl Acquire<Several> {
             let mode = if self.keys.shared.iter().any(|name| name == key.as_str()) { Mode::Shared } else { ask.mode };
             let ask = Ask { key: key.clone(), mode, ..ask.clone() };
             // What is lost meanwhile ends the call: there would be nobody to whom its loss could be told.
-            let (hold, holding) = watch::run(&leases, Hold::take(&self.handle, ask, until)).await??;
+            let taken = watch::run(&leases, Hold::take(&self.handle, ask, until)).await.flatten();
+            let (hold, holding) = taken.map_err(|error| match watch::lost(&leases) {
+                // What it waited for as well as what it had.
+                Some((_, LostReason::Closed)) => Error::new(Kind::Closed, "the session was closed"),
+                _ => error,
+            })?;
             leases.push(Lease::new(hold, holding));
         }
         if let Some((lease, reason)) = watch::lost(&leases) {

@@ -14,7 +14,7 @@ use super::hold::Hold;
 use super::key::Key;
 use super::ticket::{Mode, Owner, SessionId, Terms, Token};
 use super::verb::{Beat, Enter, Leave, News};
-use super::vital::Vital;
+use super::vital::{LostReason, Vital};
 use crate::clock::Moment;
 use crate::{Error, Kind, Worker};
 
@@ -145,15 +145,35 @@ pub(crate) struct Effect {
     pub(crate) wakers: Vec<Waker>,
     /// The entry is done with.
     pub(crate) over: bool,
+    /// To be traced once no mutex is held: a subscriber is foreign code, and may stand still or call back.
+    pub(crate) said: Option<Said>,
+}
+
+/// What is traced of a ticket.
+#[derive(Debug)]
+pub(crate) enum Said {
+    /// It does not hold any more.
+    Lost { key: Key, fence: u64, reason: LostReason },
+    /// The store did not answer, and is asked again.
+    Again { key: Key, error: String },
+}
+
+impl Said {
+    pub(crate) fn trace(self) {
+        match self {
+            Said::Lost { key, fence, reason } => tracing::warn!(%key, fence, %reason, "a lease is lost"),
+            Said::Again { key, error } => tracing::debug!(%key, %error, "the store did not answer; trying again"),
+        }
+    }
 }
 
 impl Effect {
     fn wake(wakers: Vec<Waker>) -> Effect {
-        Effect { wakers, over: false }
+        Effect { wakers, ..Effect::default() }
     }
 
     fn over(wakers: Vec<Waker>) -> Effect {
-        Effect { wakers, over: true }
+        Effect { wakers, over: true, ..Effect::default() }
     }
 }
 

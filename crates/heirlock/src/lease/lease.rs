@@ -93,7 +93,8 @@ impl Lease {
         Duration::from_millis(self.hold.ask.terms.ttl)
     }
 
-    /// Whether nobody else can hold the key now. Once false, always false.
+    /// Whether nobody else can hold the key now. Once false, always false. Of a forced eviction, or a store that was emptied, it learns by its next
+    /// renewal only: to be safe from those, have what you guard check fences.
     pub fn is_valid(&self) -> bool {
         !self.remaining().is_zero()
     }
@@ -179,7 +180,8 @@ impl Lease {
     /// Releases it and hands the key on; tells whether it was held until now. Of several leases of one hold, the last one does.
     ///
     /// # Errors
-    /// `Unreachable` or `Storage` if the store did not answer before the lease would have expired by itself.
+    /// `Unreachable` or `Storage` if the store did not answer before the lease would have expired by itself; `Closed` if the session has ended
+    /// meanwhile; `Incompatible` if something else is at the store's address now.
     ///
     /// # Cancel safety
     /// Dropped half-way, it is released in the background.

@@ -102,25 +102,28 @@ impl Locks {
     /// One key: who holds it, who waits.
     ///
     /// # Errors
-    /// `Invalid` for a bad key, and what the store reports.
+    /// `Invalid` for a bad key, `Closed` in a forked child, and what the store reports; it is waited for as long as it takes.
     pub async fn inspect(&self, key: impl AsRef<str>) -> Result<KeyView> {
+        self.0.session.check_process()?;
         self.0.session.store.inspect(&Key::new(key)?).await
     }
 
     /// All keys in use whose names start so, in order of name.
     ///
     /// # Errors
-    /// `Invalid` for what no key can start with, and what the store reports.
+    /// `Invalid` for what no key can start with, `Closed` in a forked child, and what the store reports; it is waited for as long as it takes.
     pub async fn list(&self, prefix: &str) -> Result<Vec<KeyView>> {
         check_part(prefix)?;
+        self.0.session.check_process()?;
         self.0.session.store.list(prefix).await
     }
 
     /// Takes a key away from its holders: see [`Evict`]. Answers how many it met.
     ///
     /// # Errors
-    /// `Invalid` for a bad key, and what the store reports.
+    /// `Invalid` for a bad key, `Closed` in a forked child, and what the store reports; it is waited for as long as it takes.
     pub async fn evict(&self, key: impl AsRef<str>, request: Evict) -> Result<u64> {
+        self.0.session.check_process()?;
         self.0.session.store.evict(&Key::new(key)?, request).await
     }
 
@@ -144,11 +147,15 @@ impl Locks {
         self.0.session.id
     }
 
-    /// Ends the session: whoever waits gets `Closed`, leases are lost and released, and when it returns the store knows; or 5 s have passed.
+    /// Ends the session: whoever waits gets `Closed`, leases are lost and released, and when it returns the store knows; or 6 s have passed. In a
+    /// forked child it does nothing: the session is the parent's.
     ///
     /// # Cancel safety
     /// Dropped half-way, the rest is done in the background.
     pub async fn close(self) {
+        if self.0.session.is_forked() {
+            return;
+        }
         self.0.session.close();
         self.0.session.end();
         poll_fn(|cx| if self.0.session.poll_ended(cx.waker().clone()) { Poll::Ready(()) } else { Poll::Pending }).await;

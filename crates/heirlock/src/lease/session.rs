@@ -76,12 +76,21 @@ impl Session {
         std::process::id() != self.pid
     }
 
+    /// Refuses a forked child; before any mutex, which a thread that is not there may have had at the fork.
+    pub(crate) fn check_process(&self) -> Result<()> {
+        if self.is_forked() {
+            let cure = "fork first and connect then, or have the child run a program of its own";
+            return Err(Error::new(Kind::Closed, format!("this session is of the process that this one was forked from: {cure}")));
+        }
+        Ok(())
+    }
+
     /// Begins an attempt: nothing is sent yet, but from now on the keeper looks after it.
     pub(crate) fn begin(&self, hold: &Arc<Hold>, deadline: Option<Moment>) -> Result<Begun> {
         let now = self.clock.now();
         let mut entry = Entry::of(hold, deadline, now);
         let mut table = lock(&self.table);
-        if table.closed || self.is_forked() {
+        if table.closed {
             return Err(Error::new(Kind::Closed, "this session is closed: connect again"));
         }
         let (begun, ring) = match table.again(&hold.ask, now)? {
@@ -259,6 +268,9 @@ impl Session {
 
     /// Refuses all that is asked from now on; tickets are withdrawn, leases lost.
     pub(crate) fn close(&self) {
+        if self.is_forked() {
+            return;
+        }
         let now = self.clock.now();
         let mut table = lock(&self.table);
         table.closed = true;

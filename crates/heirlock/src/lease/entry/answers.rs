@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Effect, Entry, Phase, SILENCE, Sent, in_use, margin};
+use super::{Effect, Entry, Phase, SILENCE, Said, Sent, in_use, margin};
 use crate::clock::Moment;
 use crate::lease::key::Key;
 use crate::lease::ticket::{Reason, Was};
@@ -127,20 +127,19 @@ impl Entry {
             self.withdraw(now);
             return Effect::wake(wakers);
         }
-        tracing::debug!(key = %self.ask.key, error = %error.chain(), "the store did not answer; trying again");
+        let said = Some(Said::Again { key: self.ask.key.clone(), error: error.chain() });
         self.failures += 1;
         let most = (self.ask.ttl() / 10).clamp(Duration::from_millis(20), Duration::from_secs(1));
         self.next = now + (Duration::from_millis(10) * 2u32.saturating_pow(self.failures.min(10))).min(most);
         self.trouble = Some(error);
-        Effect::default()
+        Effect { said, ..Effect::default() }
     }
 
     /// Lost without the store's word, or against it: it is told to let go, lest a late renewal keeps the key from others.
     fn lost(&mut self, reason: LostReason, now: Moment) -> Effect {
-        tracing::warn!(key = %self.ask.key, fence = self.fence, %reason, "a lease is lost");
         let wakers = self.vital.lose(reason);
         self.withdraw(now);
-        Effect::wake(wakers)
+        Effect { wakers, said: Some(Said::Lost { key: self.ask.key.clone(), fence: self.fence, reason }), ..Effect::default() }
     }
 
     /// Why validity ends if it ends now.

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::task::Waker;
 
 use crate::clock::Moment;
-use crate::lease::entry::{Again, Ask, Effect, Entry};
+use crate::lease::entry::{Again, Ask, Effect, Entry, Said};
 use crate::lease::key::Key;
 use crate::lease::ticket::Token;
 use crate::lease::vital::Refusal;
@@ -98,7 +98,7 @@ impl Table {
 
     /// Lets a change of an entry take effect.
     pub(super) fn settle(&mut self, token: Token, effect: Effect) -> After {
-        let mut after = After { wakers: effect.wakers, ..After::default() };
+        let mut after = After { wakers: effect.wakers, said: effect.said.into_iter().collect(), ..After::default() };
         let decided = self.entries.get_mut(&token).filter(|entry| effect.over || !entry.is_asking());
         for behind in decided.map(|entry| entry.awaited_by()).unwrap_or_default() {
             if let Some(entry) = self.remove(behind) {
@@ -128,6 +128,7 @@ pub(super) fn owned(ask: &Ask) -> Option<(WorkerId, Key)> {
 pub(super) struct After {
     wakers: Vec<Waker>,
     removed: Vec<Entry>,
+    said: Vec<Said>,
     /// The keeper sleeps for too long now.
     pub(super) ring: bool,
 }
@@ -136,10 +137,12 @@ impl After {
     pub(super) fn add(&mut self, other: After) {
         self.wakers.extend(other.wakers);
         self.removed.extend(other.removed);
+        self.said.extend(other.said);
         self.ring |= other.ring;
     }
 
     pub(super) fn wake(self) {
         self.wakers.into_iter().for_each(Waker::wake);
+        self.said.into_iter().for_each(Said::trace);
     }
 }

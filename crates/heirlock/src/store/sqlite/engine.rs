@@ -40,6 +40,8 @@ pub(super) struct Outside {
     /// When the next sweep is, and the name behind which it goes on.
     pub(super) next_sweep: Instant,
     pub(super) swept_to: String,
+    /// The file at the path was seen to be another one than before.
+    pub(super) was_replaced: bool,
     /// A session has ended, and perhaps the process ends with it.
     pub(super) leaving: bool,
 }
@@ -51,7 +53,7 @@ pub(super) fn run(mailbox: &Arc<Mailbox>, mut outside: Outside, opened: oneshot:
     let mut opened = Some(opened);
     let mut at_hand = None;
     loop {
-        if at_hand.as_ref().is_some_and(|job: &Job| !job.makes) && FileId::at(&outside.path).is_none() {
+        if at_hand.as_ref().is_some_and(|job: &Job| !job.makes) && matches!(FileId::at(&outside.path), Ok(None)) {
             at_hand = at_hand.and_then(|job| {
                 job.run(Err(removed(&outside.path)));
                 next(mailbox)
@@ -66,10 +68,16 @@ pub(super) fn run(mailbox: &Arc<Mailbox>, mut outside: Outside, opened: oneshot:
                 if let Some(opened) = opened.take() {
                     let _ = opened.send(Ok(()));
                 }
-                at_hand = serve(&db, &mut log, &claim, &mut outside, mailbox, at_hand);
+                let served = serve(&db, &mut log, &claim, &mut outside, mailbox, at_hand);
                 // The claim outlives the connection.
                 drop(db);
                 drop(claim);
+                at_hand = match served {
+                    Served::Closed => None,
+                    Served::Anew(job) => Some(job),
+                    // Not before somebody wants something: others may need our connection to go.
+                    Served::Replaced => next(mailbox),
+                };
                 if at_hand.is_none() {
                     return;
                 }
@@ -129,9 +137,13 @@ impl Drop for End<'_> {
 
 fn open(outside: &mut Outside) -> Result<(Connection, Log, Claim)> {
     outside.boot = outside.clock.boot_id();
-    let claim = Claim::of(&outside.path, outside.mode)?;
+    if outside.boot.is_empty() && cfg!(target_os = "linux") {
+        // Beside processes that know it, this would look like another kernel.
+        return Err(Error::new(Kind::Storage, "the kernel does not tell which boot this is: mount /proc here"));
+    }
+    let claim = Claim::of(&outside.path, outside.mode, outside.was_replaced)?;
     let mut db = schema::connect(&claim.path, &outside.boot, &mut Patience::new(&|| false))?;
-    if !claim.stands(&outside.path) {
+    if !claim.stands(&outside.path)? {
         return Err(Error::new(Kind::Unreachable, format!("{} was replaced while it was opened", outside.path.display())));
     }
     // The same file's pipes, by whatever link it is reached; those of a file that was replaced go on.
@@ -139,12 +151,24 @@ fn open(outside: &mut Outside) -> Result<(Connection, Log, Claim)> {
         outside.notices = Some(Notices::beside(&claim.path, outside.mode, Arc::clone(&outside.prefix)));
     }
     Engine { sql: Statements::new(&db), outside, broken: false }.rebase()?;
+    claim.connected();
+    outside.was_replaced = false;
     let log = Log::of(&mut db).map_err(|cause| explain(&outside.path, cause))?;
     Ok((db, log, claim))
 }
 
-/// Does requests, until the store is closed or the file at its path is another one: then the request at hand needs a new connection.
-fn serve(db: &Connection, log: &mut Log, claim: &Claim, outside: &mut Outside, mailbox: &Mailbox, mut at_hand: Option<Job>) -> Option<Job> {
+/// Why a connection's service ends.
+enum Served {
+    /// The store is closed.
+    Closed,
+    /// This request needs a new connection.
+    Anew(Job),
+    /// The file at the path is another one, or none.
+    Replaced,
+}
+
+/// Does requests, until the store is closed or the file at its path is another one.
+fn serve(db: &Connection, log: &mut Log, claim: &Claim, outside: &mut Outside, mailbox: &Mailbox, mut at_hand: Option<Job>) -> Served {
     let mut engine = Engine { sql: Statements::new(db), outside, broken: false };
     loop {
         let job = match at_hand.take() {
@@ -152,19 +176,31 @@ fn serve(db: &Connection, log: &mut Log, claim: &Claim, outside: &mut Outside, m
             None => match mailbox.take(engine.outside.next_sweep) {
                 Mail::Job(job) => job,
                 Mail::Nothing => {
-                    if claim.stands(&engine.outside.path) {
-                        engine.sweep_when_idle();
-                    } else {
-                        engine.outside.next_sweep = Instant::now() + idle::EVERY;
+                    match claim.stands(&engine.outside.path) {
+                        Ok(true) => engine.sweep_when_idle(),
+                        Ok(false) => {
+                            engine.outside.was_replaced = true;
+                            return Served::Replaced;
+                        }
+                        Err(_) => engine.outside.next_sweep = Instant::now() + idle::EVERY,
                     }
                     continue;
                 }
-                Mail::Closed => return None,
+                Mail::Closed => return Served::Closed,
             },
         };
         // A file that was removed or replaced has none of our tickets: the new one says so by itself.
-        if engine.broken || !claim.stands(&engine.outside.path) {
-            return Some(job);
+        match claim.stands(&engine.outside.path) {
+            Ok(stands) if engine.broken || !stands => {
+                engine.outside.was_replaced |= !stands;
+                return Served::Anew(job);
+            }
+            Ok(_) => {}
+            // Nobody knows: the tickets are there, as far as anybody can tell.
+            Err(error) => {
+                job.run(Err(error));
+                continue;
+            }
         }
         job.run(Ok(&mut engine));
         if std::mem::take(&mut engine.outside.leaving) {

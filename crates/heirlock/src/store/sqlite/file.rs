@@ -10,9 +10,12 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::schema;
+use rustix::io::Errno;
+
+use super::{beside, schema};
 use crate::sync::lock;
 use crate::{Error, Kind, Result};
 
@@ -25,11 +28,25 @@ pub(super) struct FileId {
 
 impl FileId {
     /// What lies at this path now, if anything does.
-    pub(super) fn at(path: &Path) -> Option<FileId> {
-        let stat = rustix::fs::stat(path).ok()?;
+    ///
+    /// # Errors
+    /// `Storage` where the system does not tell: that is no sign that it has gone. `Invalid` for links that lead nowhere but to each other.
+    pub(super) fn at(path: &Path) -> Result<Option<FileId>> {
+        let stat = match rustix::fs::stat(path) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+            Err(Errno::LOOP) => {
+                let what = format!("{} is a link that leads back to itself: give the path of a file, or of none yet", path.display());
+                return Err(Error::new(Kind::Invalid, what));
+            }
+            Err(cause) => {
+                let what = format!("cannot look at {}: check the modes of its directories", path.display());
+                return Err(Error::new(Kind::Storage, what).because(std::io::Error::from(cause)));
+            }
+        };
         // The width of these differs between systems.
         #[allow(clippy::unnecessary_cast, clippy::cast_sign_loss, trivial_numeric_casts)]
-        Some(FileId { dev: stat.st_dev as u64, ino: stat.st_ino as u64 })
+        Ok(Some(FileId { dev: stat.st_dev as u64, ino: stat.st_ino as u64 }))
     }
 
     fn of(file: &File) -> std::io::Result<FileId> {
@@ -38,8 +55,34 @@ impl FileId {
     }
 }
 
-/// How many connections of this process each file has.
-static OPEN: Mutex<BTreeMap<FileId, usize>> = Mutex::new(BTreeMap::new());
+/// The files that this process has connections to.
+static OPEN: Mutex<BTreeMap<FileId, InUse>> = Mutex::new(BTreeMap::new());
+/// A file in use.
+struct InUse {
+    connections: usize,
+    /// The memory that its users share.
+    memory: Option<FileId>,
+}
+
+/// Which process has them; 0 if there are none.
+static OPENER: AtomicU32 = AtomicU32::new(0);
+
+/// Refuses a process that was forked from one with a connection. SQLite counts the locks of its process, and in the child it would believe to have
+/// those that only the parent has. Asked before any mutex, which a thread that is not there may have had at the fork.
+fn refuse_forked(path: &Path) -> Result<()> {
+    match OPENER.load(Ordering::Acquire) {
+        0 => Ok(()),
+        opener if opener == std::process::id() => Ok(()),
+        opener => Err(Error::new(
+            Kind::Invalid,
+            format!(
+                "{} cannot be opened here, for this process was forked from one that has a store open (pid {opener}): fork before connecting, or \
+                 have the child run a program of its own",
+                path.display()
+            ),
+        )),
+    }
+}
 
 /// The right to open a connection to a file, which has been found fit. Keep it until after the connection is closed.
 #[derive(Debug)]
@@ -50,20 +93,30 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// Makes the file if there is none, else checks that it is a store of ours; nothing is written to one that is not.
+    /// Makes the file if there is none, else checks that it is a store of ours; nothing is written to one that is not. `was_replaced` says that
+    /// another file was seen there before: what lies beside it is that one's.
     ///
     /// # Errors
     /// `Incompatible` for a file of anybody else, of another major version, or on a network's filesystem; `Invalid` where the path cannot be
     /// used; `Storage` where the system fails.
-    pub(super) fn of(path: &Path, mode: u32) -> Result<Claim> {
+    pub(super) fn of(path: &Path, mode: u32, was_replaced: bool) -> Result<Claim> {
+        refuse_forked(path)?;
         // Held throughout, so that no thread of this process connects between the look and the claim.
         let mut open = lock(&OPEN);
         // A file that comes or goes between two calls is looked at again; a few rounds are enough unless somebody plays.
         for _ in 0..16 {
-            let id = match FileId::at(path) {
+            let id = match FileId::at(path)? {
                 Some(id) if open.contains_key(&id) => id,
                 Some(id) => {
                     refuse_network(path, path)?;
+                    let Ok(real) = fs::canonicalize(path) else { continue };
+                    let memory = FileId::at(&beside::memory(&real))?;
+                    if memory.is_some() && open.values().any(|other| other.memory == memory) {
+                        // Its log must not be looked at by this process, nor read into the new file.
+                        let what = format!("this process still uses the file that was at {} before this one was put there", path.display());
+                        return Err(Error::new(Kind::Unreachable, what));
+                    }
+                    beside::check(&real, was_replaced)?;
                     match look(path)? {
                         Some(seen) if seen == id => id,
                         _ => continue,
@@ -75,26 +128,40 @@ impl Claim {
                 },
             };
             let Ok(real) = fs::canonicalize(path) else { continue };
-            *open.entry(id).or_default() += 1;
+            open.entry(id).or_insert(InUse { connections: 0, memory: None }).connections += 1;
+            OPENER.store(std::process::id(), Ordering::Release);
             return Ok(Claim { id, path: real });
         }
         Err(Error::new(Kind::Unreachable, format!("{} is replaced again and again by another program", path.display())))
     }
 
+    /// There is a connection now: takes note of the memory that it shares with others.
+    pub(super) fn connected(&self) {
+        if let (Some(file), Ok(memory)) = (lock(&OPEN).get_mut(&self.id), FileId::at(&beside::memory(&self.path))) {
+            file.memory = memory.or(file.memory);
+        }
+    }
+
     /// Whether the path still leads to this file.
-    pub(super) fn stands(&self, path: &Path) -> bool {
-        FileId::at(path) == Some(self.id)
+    ///
+    /// # Errors
+    /// `Storage` where the system does not tell.
+    pub(super) fn stands(&self, path: &Path) -> Result<bool> {
+        Ok(FileId::at(path)? == Some(self.id))
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
         let mut open = lock(&OPEN);
-        if let Some(count) = open.get_mut(&self.id) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(file) = open.get_mut(&self.id) {
+            file.connections -= 1;
+            if file.connections == 0 {
                 open.remove(&self.id);
             }
+        }
+        if open.is_empty() {
+            OPENER.store(0, Ordering::Release);
         }
     }
 }
@@ -143,16 +210,19 @@ fn create(path: &Path, mode: u32) -> Result<Option<FileId>> {
         }
         DirBuilder::new().recursive(true).mode(directory_mode(mode)).create(parent).map_err(trouble)?;
     }
-    let alone = lock_directory(path);
-    if alone.is_some() && fs::symlink_metadata(path).is_err() {
+    // Without it another process could make the file meanwhile, and what is removed here would be its log.
+    let Some(alone) = lock_directory(path)? else {
+        let what =
+            format!("another program keeps the directory of {} locked: look who uses flock on it, or give another path", path.display());
+        return Err(Error::new(Kind::Unreachable, what));
+    };
+    if fs::symlink_metadata(path).is_err() {
         // Left by a file that was removed. Whoever still has that open shares memory with everybody who opens these, so they must not live on.
-        for end in ["-wal", "-shm", "-journal"] {
-            let mut name = path.as_os_str().to_owned();
-            name.push(end);
-            let _ = fs::remove_file(name);
-        }
+        beside::remove(path);
     }
-    match OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(path) {
+    let opened = OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(path);
+    drop(alone);
+    match opened {
         Ok(file) => {
             // The mode was asked for: the process's umask has no say.
             file.set_permissions(Permissions::from_mode(mode)).map_err(trouble)?;
@@ -160,22 +230,31 @@ fn create(path: &Path, mode: u32) -> Result<Option<FileId>> {
         }
         Err(cause) if cause.kind() == ErrorKind::AlreadyExists => {
             // A link to nothing, else the next round finds it.
-            if FileId::at(path).is_none() { Err(trouble(cause)) } else { Ok(None) }
+            if FileId::at(path)?.is_some() {
+                return Ok(None);
+            }
+            let what = format!("{} is a link that leads nowhere: give the path of a file, or of none yet", path.display());
+            Err(Error::new(Kind::Invalid, what).because(cause))
         }
         Err(cause) => Err(trouble(cause)),
     }
 }
 
 /// Locks the file's directory against others who make a file there, until it is dropped. `None` if somebody keeps it locked.
-fn lock_directory(path: &Path) -> Option<File> {
-    let directory = File::open(path.parent()?).ok()?;
-    for _ in 0..100 {
+fn lock_directory(path: &Path) -> Result<Option<File>> {
+    let trouble = |cause: std::io::Error| {
+        let what = format!("cannot lock the directory of {}: make it readable, or give another path", path.display());
+        Error::new(Kind::Invalid, what).because(cause)
+    };
+    let directory = File::open(path.parent().unwrap_or(Path::new("/"))).map_err(trouble)?;
+    for _ in 0..1000 {
         match rustix::fs::flock(&directory, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Some(directory),
-            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+            Ok(()) => return Ok(Some(directory)),
+            Err(Errno::WOULDBLOCK | Errno::INTR) => std::thread::sleep(Duration::from_millis(1)),
+            Err(cause) => return Err(trouble(cause.into())),
         }
     }
-    None
+    Ok(None)
 }
 
 /// The mode of a directory whose files have this mode: who may read may enter.

@@ -21,6 +21,7 @@
 //! # What it refuses
 //! Files of other programs and of other major versions, before anything is written; filesystems of a network, on which SQLite cannot lock.
 
+mod beside;
 mod columns;
 mod engine;
 mod file;
@@ -158,6 +159,7 @@ impl Options {
                 clock: self.clock.unwrap_or_else(|| Arc::new(KernelClock::new())),
                 notices: None,
                 next_sweep: Instant::now() + idle::EVERY,
+                was_replaced: false,
                 leaving: false,
                 swept_to: String::new(),
             };

@@ -248,3 +248,39 @@ fn a_link_leads_to_the_same_store() {
     std::os::unix::fs::symlink(directory.path().join("nothing"), directory.path().join("dangling")).unwrap();
     assert!(open(&directory.path().join("dangling")).unwrap_err().is_invalid());
 }
+
+/// A backup that is put back while a process that was killed, or one that still runs, had the file open.
+#[test]
+fn case_s25_a_file_that_was_replaced_has_lost_its_tickets() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, backup) = (directory.path().join("leases.db"), directory.path().join("backup"));
+    drop(open(&path).unwrap());
+    fs::copy(&path, &backup).unwrap();
+    let store = open(&path).unwrap();
+    let other = open(&path).unwrap();
+    for number in 1..50 {
+        enter(&store, &format!("nightly {number}"), request(number));
+    }
+    fs::rename(&backup, &path).unwrap();
+    assert!(beside(&path, "-wal").exists(), "the old file's log lies beside the new one");
+    // The first that looks must not read it into the new file, while the other has it open.
+    let refused = pollster::block_on(store.enter(&key("nightly 1"), request(60))).unwrap_err();
+    assert!(refused.is_unreachable() && refused.to_string().contains("before this one"), "{refused}");
+    let beat = Beat { token: token(1), seq: 2, priority: 0, blocked: None };
+    let answers = pollster::block_on(other.beat(vec![(key("nightly 1"), beat)])).unwrap();
+    assert_eq!(*answers[0].as_ref().unwrap(), Answer::Gone(Reason::Unknown));
+    let first = fence(enter(&store, "nightly 1", request(60)));
+    assert!(matches!(enter(&other, "nightly 1", request(61)), Answer::Queued { .. }));
+    assert_eq!(pollster::block_on(other.list("")).unwrap().len(), 1, "nothing of the old file is in the new one");
+    drop((store, other));
+    let db = rusqlite::Connection::open(&path).unwrap();
+    let sound: String = db.query_one("PRAGMA integrity_check", (), |row| row.get(0)).unwrap();
+    assert_eq!(sound, "ok");
+    assert!(first > 0);
+}
+
+fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    PathBuf::from(name)
+}
