@@ -230,7 +230,8 @@ impl Holder<'_> {
                     (Some(_), _) => return self.unguarded(lease, child.as_ref(), "its guardian speaks nonsense").await,
                     (None, _) => return self.unguarded(lease, child.as_ref(), "its guardian was killed").await,
                 },
-                signal = self.signals.next() => {
+                // Kept until there is somebody to send it to: the command may run before we hear of it.
+                signal = self.signals.next(), if child.is_some() => {
                     if let Some(child) = &child {
                         child.signal(signal);
                     }
