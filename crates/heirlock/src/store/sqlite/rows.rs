@@ -107,6 +107,10 @@ impl<'s, 'c> KeyRows<'s, 'c> {
         if self.header == self.loaded && !self.first_changed && !self.graves_changed {
             return Ok(());
         }
+        // Whoever only looks at a key that nobody has used leaves no row behind.
+        if self.id.is_none() && self.header.is_idle() && self.graves.is_empty() && self.header.last_fence == self.loaded.last_fence {
+            return Ok(());
+        }
         let id = self.row()?;
         let owners = self.sql.owners();
         let statement = self.sql.get(if self.first_changed { Sql::SaveKey } else { Sql::SaveHeader })?;
