@@ -1,5 +1,5 @@
 //! `heirlock doctor` and `heirlock where`, by spawning the real binary.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
 

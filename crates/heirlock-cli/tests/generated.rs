@@ -1,5 +1,5 @@
 //! `heirlock completions`, `heirlock man`, `--verbose`, colours, and output that cannot be written as it comes.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
 

@@ -1,5 +1,5 @@
 //! `heirlock show` and `heirlock evict`, by spawning the real binary.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
 

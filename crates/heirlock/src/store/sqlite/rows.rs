@@ -79,6 +79,8 @@ impl<'s, 'c> KeyRows<'s, 'c> {
             }
         }
         if id.is_none() {
+            // Nothing of it is ever due, so that whoever only looks at it changes nothing and leaves no row.
+            header.next_due_ms = u64::MAX;
             // Fences grow beyond those of all keys that were forgotten.
             header.last_fence = sql.get(Sql::Floor)?.query_one((), |row| row.get::<_, i64>(0))?.cast_unsigned();
         }
@@ -105,10 +107,6 @@ impl<'s, 'c> KeyRows<'s, 'c> {
     /// Writes the key's own row, if it has changed.
     pub(super) fn save(mut self) -> Result<()> {
         if self.header == self.loaded && !self.first_changed && !self.graves_changed {
-            return Ok(());
-        }
-        // Whoever only looks at a key that nobody has used leaves no row behind.
-        if self.id.is_none() && self.header.is_idle() && self.graves.is_empty() && self.header.last_fence == self.loaded.last_fence {
             return Ok(());
         }
         let id = self.row()?;
