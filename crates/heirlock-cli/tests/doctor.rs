@@ -33,7 +33,10 @@ fn findings(place: &Place, args: &[&str], level: &str) -> (Option<i32>, Vec<Stri
 
 /// The files in the folder, and who has ever used what.
 fn traces(place: &Place) -> (Vec<std::path::PathBuf>, Vec<(String, i64, i64)>) {
-    let mut files: Vec<_> = fs::read_dir(place.folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let files = fs::read_dir(place.folder.path()).unwrap().map(|entry| entry.unwrap().path());
+    // SQLite's own come and go with whoever has the file open, this function too.
+    let is_log = |path: &std::path::PathBuf| ["db-wal", "db-shm"].iter().any(|end| path.extension().is_some_and(|found| found == *end));
+    let mut files: Vec<_> = files.filter(|path| !is_log(path)).collect();
     files.sort();
     let db = rusqlite::Connection::open(place.path("locks.db")).unwrap();
     let mut query = db.prepare("SELECT name, last_fence, arrivals FROM key ORDER BY name").unwrap();
