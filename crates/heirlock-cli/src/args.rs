@@ -7,19 +7,28 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use heirlock::lease::Mode;
 
+use crate::default_store::Where;
+use crate::doctor::Doctor;
+use crate::evict::Evict;
 use crate::exit::{self, Exit};
+use crate::generate::{Completions, Pages};
 use crate::guardian::OnLost;
+use crate::list::{Ls, Show};
 
 #[derive(Parser, Debug)]
 #[command(
     name = "heirlock",
     version,
     about = "Runs a command under a lock that outlives no crash and no lost holder",
-    max_term_width = 100
+    max_term_width = 100,
+    after_help = CODES
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) verb: Verb,
+    /// Says on stderr what is decided, and twice also what is done all the time
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
 }
 
 #[derive(Subcommand, Debug)]
@@ -28,7 +37,36 @@ pub(crate) enum Verb {
     Run(Run),
     /// Lists the locks in use: who holds, who waits
     Ls(Ls),
+    /// Shows one lock: who holds it, who waits, and how
+    Show(Show),
+    /// Takes a lock away from its holder, who is told, and keeps it until it has left or its time is over
+    Evict(Evict),
+    /// Says where locks are kept, and why there
+    Where(Where),
+    /// Looks whether the store is reached, fast enough, and safe; says what to do where it is not
+    Doctor(Doctor),
+    /// Prints what a shell needs to complete heirlock's words
+    Completions(Completions),
+    /// Prints the manual pages
+    Man(Pages),
 }
+
+/// What all verbs that print data have.
+#[derive(Args, Debug)]
+pub(crate) struct Data {
+    /// Prints one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Where locks are kept, sqlite:/path/to/file; else $HEIRLOCK_STORE, else a file of this user's
+    #[arg(long, value_name = "URL")]
+    pub(crate) store: Option<String>,
+}
+
+const CODES: &str = "Exit codes: 0 done; 1 of show and evict: it is not held; of doctor: there are warnings; 125 an error, as a store that does not
+answer, with one line on stderr. See heirlock run --help for those of run.
+
+Environment: HEIRLOCK_STORE is the default of --store; HEIRLOCK_PASSWORD_FILE names a file with the password of the store's URL. NO_COLOR turns
+colours off.";
 
 /// The longest from TERM to KILL, unless said.
 const GRACE: Duration = Duration::from_secs(5);
@@ -92,19 +130,6 @@ pub(crate) struct Run {
     // One list: options end at the name, so nothing after it may be taken for one of ours.
     #[arg(value_name = "NAME [--] COMMAND", required = true, trailing_var_arg = true, num_args = 1..)]
     rest: Vec<OsString>,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct Ls {
-    /// Prints one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Where locks are kept, sqlite:/path/to/file; else $HEIRLOCK_STORE, else a file of this user's
-    #[arg(long, value_name = "URL")]
-    pub(crate) store: Option<String>,
-    /// Only names that start so
-    #[arg(value_name = "PREFIX", default_value = "")]
-    pub(crate) prefix: String,
 }
 
 /// What to lock and what to run.
@@ -188,7 +213,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// Seconds that leave time to end the command before the lock expires.
-fn ttl(text: &str) -> Result<Duration, String> {
+pub(crate) fn ttl(text: &str) -> Result<Duration, String> {
     let span = seconds(text)?;
     if span < Duration::from_secs(3) {
         return Err("give at least 3 seconds: the command must be ended before the lock expires".to_owned());
@@ -202,7 +227,7 @@ pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return match error.print() {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => crate::list::cannot_write(&error).say(),
+            Err(error) => crate::output::cannot_write(&error).say(),
         };
     }
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
@@ -266,7 +291,7 @@ mod tests {
         #[test]
         fn random_words_never_panic(words in proptest::collection::vec(any::<String>(), 0..6)) {
             let words = ["heirlock".to_owned(), "run".to_owned()].into_iter().chain(words);
-            if let Ok(Cli { verb: Verb::Run(run) }) = Cli::try_parse_from(words) {
+            if let Ok(Cli { verb: Verb::Run(run), .. }) = Cli::try_parse_from(words) {
                 drop(run.job());
             }
         }

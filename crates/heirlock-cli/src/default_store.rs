@@ -1,36 +1,98 @@
-//! Where locks are kept if nobody says.
+//! Where locks are kept: what was said, else what the environment says, else a file of this user's; and its password.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::exit::{Exit, tell};
+use clap::Args;
+use serde::Serialize;
 
-/// The store's URL: what was said, else the environment's, else a file of this user's.
+use crate::args::Data;
+use crate::exit::{Exit, tell};
+use crate::output;
+
+/// The variable that names a store.
+const STORE: &str = "HEIRLOCK_STORE";
+/// The variable that names a file with a store's password.
+pub(crate) const PASSWORD_FILE: &str = "HEIRLOCK_PASSWORD_FILE";
+/// No password is longer.
+const MOST_BYTES: u64 = 4096;
+
+#[derive(Args, Debug)]
+pub(crate) struct Where {
+    #[command(flatten)]
+    data: Data,
+}
+
+/// The store's URL, with its password if a file has that.
 pub(crate) fn url(said: Option<String>) -> Result<Place, Exit> {
-    if let Some(url) = said {
-        return Ok(Place { url, file: None });
+    let place = find(said)?;
+    let password = password_file().filter(|_| place.has_password());
+    tracing::debug!(store = %heirlock::redact(&place.url), because = place.source.reason(), "which store");
+    match password {
+        None => Ok(place),
+        Some(file) => {
+            tracing::debug!(file = %file.display(), "the password is in a file");
+            Ok(Place { url: with_password(&place.url, &read_password(&file)?)?, ..place })
+        }
     }
-    match std::env::var_os("HEIRLOCK_STORE").filter(|url| !url.is_empty()) {
+}
+
+fn find(said: Option<String>) -> Result<Place, Exit> {
+    if let Some(url) = said {
+        return Ok(Place { url, file: None, source: Source::Option });
+    }
+    match std::env::var_os(STORE).filter(|url| !url.is_empty()) {
         Some(url) => {
             let url = url
                 .into_string()
                 .map_err(|_| Exit::own("HEIRLOCK_STORE is not UTF-8 text: set it to something like sqlite:/path/to/file"))?;
-            Ok(Place { url, file: None })
+            Ok(Place { url, file: None, source: Source::Environment })
         }
         None => default(),
     }
 }
 
-/// A store's address, and the file if it is this user's default.
-#[derive(Debug)]
+/// Who chose the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Source {
+    Option,
+    Environment,
+    Default,
+}
+
+impl Source {
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Source::Option => "--store says so",
+            Source::Environment => "HEIRLOCK_STORE says so",
+            Source::Default if rustix::process::geteuid().is_root() => "the default of root; --store and HEIRLOCK_STORE name another",
+            Source::Default => "this user's default; --store and HEIRLOCK_STORE name another",
+        }
+    }
+}
+
+/// A store's address, and the file if it is this user's default. Its URL may have a password, so it is not to be shown as it is.
 pub(crate) struct Place {
     pub(crate) url: String,
     file: Option<PathBuf>,
+    pub(crate) source: Source,
 }
 
 impl Place {
     /// Whether it is the default and nobody has ever used it.
     pub(crate) fn is_unused(&self) -> bool {
         self.file.as_ref().is_some_and(|file| !file.exists())
+    }
+
+    /// Its file, if it is one.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        heirlock::sqlite_path(&self.url)
+    }
+
+    /// Whether its kind has users at all.
+    fn has_password(&self) -> bool {
+        !["sqlite:", "memory:"].iter().any(|scheme| self.url.starts_with(scheme))
     }
 
     /// Its URL for somebody who only looks.
@@ -57,7 +119,7 @@ fn default() -> Result<Place, Exit> {
     let text = file.to_str().ok_or_else(|| Exit::own("the path of this user's state directory is not UTF-8 text: set HEIRLOCK_STORE"))?;
     // The characters that mean something in a URL.
     let path = text.replace('%', "%25").replace('?', "%3F");
-    Ok(Place { url: format!("sqlite:{path}"), file: Some(file) })
+    Ok(Place { url: format!("sqlite:{path}"), file: Some(file), source: Source::Default })
 }
 
 fn directory() -> Result<PathBuf, Exit> {
@@ -71,4 +133,101 @@ fn directory() -> Result<PathBuf, Exit> {
     let home = absolute("HOME").filter(|home| home != Path::new("/"));
     home.map(|home| home.join(".local/state/heirlock"))
         .ok_or_else(|| Exit::own("there is no home directory to keep locks in: set HEIRLOCK_STORE=sqlite:/path/to/file, or HOME"))
+}
+
+/// The file with the password, if one is named.
+pub(crate) fn password_file() -> Option<PathBuf> {
+    std::env::var_os(PASSWORD_FILE).filter(|file| !file.is_empty()).map(PathBuf::from)
+}
+
+/// The file's one line.
+fn read_password(file: &Path) -> Result<String, Exit> {
+    let failed = |why: &str| Exit::own(format!("{PASSWORD_FILE} names {}, {why}", file.display()));
+    let mut bytes = Vec::new();
+    std::fs::File::open(file)
+        .and_then(|open| open.take(MOST_BYTES + 1).read_to_end(&mut bytes))
+        .map_err(|error| failed(&format!("which cannot be read: {error}")))?;
+    if u64::try_from(bytes.len()).is_ok_and(|length| length > MOST_BYTES) {
+        return Err(failed("which is too long for a password: give a file with one line"));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| failed("which is not UTF-8 text: give a file with one line"))?;
+    let line = text.strip_suffix('\n').unwrap_or(&text);
+    let line = line.strip_suffix('\r').unwrap_or(line);
+    if line.is_empty() || line.chars().any(char::is_control) {
+        return Err(failed("which does not have one line: give a file with the password and nothing else"));
+    }
+    Ok(line.to_owned())
+}
+
+/// The URL with this password of its user.
+fn with_password(url: &str, password: &str) -> Result<String, Exit> {
+    let shown = heirlock::redact(url);
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return Err(Exit::own(format!("{shown} has no place for the password of {PASSWORD_FILE}: give something like scheme://user@host")));
+    };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, tail) = rest.split_at(end);
+    let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+    if user.contains(':') {
+        return Err(Exit::own(format!("{shown} has a password, and so has the file that {PASSWORD_FILE} names: take one away")));
+    }
+    let mut encoded = String::new();
+    for byte in password.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded += &format!("%{byte:02X}");
+        }
+    }
+    Ok(format!("{scheme}://{user}:{encoded}@{host}{tail}"))
+}
+
+/// What `heirlock where --json` prints.
+#[derive(Serialize)]
+struct Whereabouts {
+    store: String,
+    from: Source,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exists: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    password_file: Option<String>,
+}
+
+/// `heirlock where`. It opens nothing, so that it helps where nothing can be opened.
+pub(crate) fn tell_where(words: &Where) -> Result<Exit, Exit> {
+    let place = find(words.data.store.clone())?;
+    let store = heirlock::redact(&place.url);
+    let exists = place.path().map(|path| path.exists());
+    let password_file = password_file().filter(|_| place.has_password()).map(|file| file.display().to_string());
+    if words.data.json {
+        return Ok(output::json(&Whereabouts { store, from: place.source, exists, password_file }, 0));
+    }
+    let mut text = format!("{store}\n{}\n", place.source.reason());
+    if exists == Some(false) {
+        text += "nothing is there yet: the first run makes it\n";
+    }
+    if let Some(file) = password_file {
+        text += &format!("the password is read from {}\n", crate::list::printable(&file));
+    }
+    Ok(output::text(&text, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_comes_to_its_place() {
+        for (url, expected) in [
+            ("redis://db1:6379/0", "redis://:p%40ss%2F@db1:6379/0"),
+            ("redis://app@db1", "redis://app:p%40ss%2F@db1"),
+            ("postgres://app@db1?sslmode=require", "postgres://app:p%40ss%2F@db1?sslmode=require"),
+        ] {
+            assert_eq!(with_password(url, "p@ss/").unwrap(), expected);
+            assert!(!heirlock::redact(expected).contains("p%40"), "{expected}");
+        }
+        for url in ["redis://app:x@db1", "etcd:db1", "redis"] {
+            assert!(with_password(url, "p").is_err(), "{url}");
+        }
+    }
 }

@@ -63,6 +63,11 @@ impl Exit {
         Exit::because(code, error.chain())
     }
 
+    /// The line, if any.
+    pub(crate) fn why(&self) -> &str {
+        self.line.as_deref().unwrap_or_default()
+    }
+
     /// Says the line and gives the code to the system.
     pub(crate) fn say(self) -> ExitCode {
         if let Some(line) = self.line {

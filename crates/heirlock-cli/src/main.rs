@@ -7,15 +7,21 @@ use clap::Parser;
 mod args;
 mod child;
 mod default_store;
+mod doctor;
+mod evict;
 mod exit;
+mod generate;
 mod guardian;
 mod list;
+mod look;
 mod nested;
+mod output;
 mod processes;
 mod progress;
 mod run;
 mod signals;
 mod terminal;
+mod verbose;
 
 use args::{Cli, Verb};
 use exit::Exit;
@@ -25,13 +31,14 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return args::refuse(&error),
     };
+    verbose::start(cli.verbose);
     // The guardian is forked before the runtime, and all that it starts.
     let recruit = match &cli.verb {
         Verb::Run(run) => match run::prepare(run) {
             Ok(recruit) => Some(recruit),
             Err(exit) => return exit.say(),
         },
-        Verb::Ls(_) => None,
+        _ => None,
     };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -40,9 +47,22 @@ fn main() -> ExitCode {
     let exit = runtime.block_on(async {
         match (cli.verb, recruit) {
             (Verb::Run(run), Some(recruit)) => run::run(run, recruit).await,
-            (Verb::Run(_), None) => Exit::own("a run without a guardian"),
-            (Verb::Ls(ls), _) => list::list(ls).await,
+            (verb, _) => look(verb).await.unwrap_or_else(|exit| exit),
         }
     });
     exit.say()
+}
+
+/// All but `run`.
+async fn look(verb: Verb) -> Result<Exit, Exit> {
+    match verb {
+        Verb::Run(_) => Err(Exit::own("a run without a guardian")),
+        Verb::Ls(words) => list::list(words).await,
+        Verb::Show(words) => list::show(words).await,
+        Verb::Evict(words) => evict::evict(words).await,
+        Verb::Where(words) => default_store::tell_where(&words),
+        Verb::Doctor(words) => doctor::doctor(words).await,
+        Verb::Completions(words) => Ok(generate::completions(&words)),
+        Verb::Man(words) => Ok(generate::man(&words)),
+    }
 }

@@ -80,7 +80,10 @@ pub(crate) async fn connect(url: &str, patience: Option<Duration>) -> Result<Loc
         Ok(Ok(locks)) if !locks.capabilities().shared => {
             Err(Exit::own(format!("{} is seen by one process only: use something like sqlite:/path/to/file", locks.url())))
         }
-        Ok(Ok(locks)) => Ok(locks),
+        Ok(Ok(locks)) => {
+            tracing::debug!(store = locks.url(), session = %locks.session(), "the store is reached");
+            Ok(locks)
+        }
         Ok(Err(error)) => Err(Exit::own(error.chain())),
         Err(_) => Err(Exit::own(format!("{} did not answer within {most:?}", heirlock::redact(url)))),
     }
@@ -123,7 +126,10 @@ async fn wait(locks: &Locks, run: &Run, job: &Job, started: Instant, worker: &Wo
             call = call.no_wait();
         }
         match worker.run(call.into_future()).await {
-            Ok(lease) => return Ok(lease),
+            Ok(lease) => {
+                tracing::debug!(key = %lease.key(), fence = lease.fence(), waited = ?started.elapsed(), "the lock is held");
+                return Ok(lease);
+            }
             // We were stopped for longer than a place in the queue is kept: queue again.
             Err(error) if error.kind() == Kind::Lost => {}
             Err(error) if asks_beside && error.kind() == Kind::Busy => {

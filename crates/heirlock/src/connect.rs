@@ -70,17 +70,7 @@ fn open_memory(url: &Url<'_>) -> Result<Arc<dyn Store>> {
 #[cfg(feature = "sqlite")]
 async fn open_sqlite(url: &Url<'_>) -> Result<Arc<dyn Store>> {
     url.only(&["mode", "prefix", "create"])?;
-    let path = match url.rest.strip_prefix("//") {
-        // sqlite:///absolute and sqlite://relative are both in use elsewhere.
-        Some(rest) => rest,
-        None => &url.rest,
-    };
-    if path.starts_with(':') {
-        return Err(Error::new(Kind::Invalid, "a database in memory is seen by one connection only: use memory:, or sqlite:/path/to/file"));
-    }
-    if path.is_empty() || path.contains('\0') {
-        return Err(Error::new(Kind::Invalid, "a sqlite URL needs a path: sqlite:/path/to/file"));
-    }
+    let path = path_in(url)?;
     let mut options = crate::store::SqliteStore::options();
     if let Some(mode) = url.parameter("mode") {
         let bits = u32::from_str_radix(mode, 8);
@@ -96,6 +86,36 @@ async fn open_sqlite(url: &Url<'_>) -> Result<Arc<dyn Store>> {
         options = options.prefix(prefix);
     }
     Ok(Arc::new(options.connect(path).await?))
+}
+
+/// The file that a `sqlite:` URL names, as an absolute path, whether or not one is there; `None` for URLs of other kinds and malformed ones.
+///
+/// ```
+/// use std::path::Path;
+/// let file = heirlock::sqlite_path("sqlite:/var/lib/app%20one.db?mode=0660");
+/// assert_eq!(file.as_deref(), Some(Path::new("/var/lib/app one.db")));
+/// assert_eq!(heirlock::sqlite_path("memory:"), None);
+/// ```
+#[cfg(feature = "sqlite")]
+pub fn sqlite_path(url: &str) -> Option<std::path::PathBuf> {
+    let url = Url::parse(url).ok().filter(|url| url.scheme == "sqlite")?;
+    std::path::absolute(path_in(&url).ok()?).ok()
+}
+
+#[cfg(feature = "sqlite")]
+fn path_in<'a>(url: &'a Url<'_>) -> Result<&'a str> {
+    let path = match url.rest.strip_prefix("//") {
+        // sqlite:///absolute and sqlite://relative are both in use elsewhere.
+        Some(rest) => rest,
+        None => &url.rest,
+    };
+    if path.starts_with(':') {
+        return Err(Error::new(Kind::Invalid, "a database in memory is seen by one connection only: use memory:, or sqlite:/path/to/file"));
+    }
+    if path.is_empty() || path.contains('\0') {
+        return Err(Error::new(Kind::Invalid, "a sqlite URL needs a path: sqlite:/path/to/file"));
+    }
+    Ok(path)
 }
 
 /// A store's URL, taken apart.
@@ -170,12 +190,13 @@ fn decode(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// The URL without what may be secret: everything before its last `@`, and the values of the parameters after it. What has no scheme is not shown
-/// at all.
+/// The URL without what may be secret: everything before its last `@`, and the values of the parameters after it, but for those of files that
+/// [`Locks::connect`] knows. What has no scheme is not shown at all.
 ///
 /// ```
 /// assert_eq!(heirlock::redact("redis://app:hunter2@db1:6379/0?password=x"), "redis://***@db1:6379/0?password=***");
 /// assert_eq!(heirlock::redact("sqlite:/var/lib/app.db"), "sqlite:/var/lib/app.db");
+/// assert_eq!(heirlock::redact("sqlite:/var/lib/app.db?prefix=a/&key=x"), "sqlite:/var/lib/app.db?prefix=a/&key=***");
 /// assert_eq!(heirlock::redact("app:hunter2@db1"), "(something without a scheme)");
 /// ```
 pub fn redact(url: &str) -> String {
@@ -192,7 +213,11 @@ pub fn redact(url: &str) -> String {
         None => ("", rest),
     };
     let (place, query) = rest.split_once('?').map_or((rest, String::new()), |(place, query)| {
-        let hide = |pair: &str| pair.split_once('=').map_or("***".to_owned(), |(name, _)| format!("{name}=***"));
+        let hide = |pair: &str| match pair.split_once('=') {
+            Some((name, _)) if LOCAL.contains(&scheme) && OPEN.contains(&name) => pair.to_owned(),
+            Some((name, _)) => format!("{name}=***"),
+            None => "***".to_owned(),
+        };
         (place, format!("?{}", query.split('&').map(hide).collect::<Vec<_>>().join("&")))
     });
     format!("{scheme}:{user}{place}{query}").chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
@@ -200,6 +225,8 @@ pub fn redact(url: &str) -> String {
 
 /// The schemes of addresses that name nobody.
 const LOCAL: [&str; 2] = ["memory", "sqlite"];
+/// Their parameters, none of which is a secret.
+const OPEN: [&str; 3] = ["mode", "prefix", "create"];
 
 fn is_scheme(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))

@@ -53,6 +53,8 @@ pub mod store;
 mod sync;
 mod worker;
 
+#[cfg(feature = "sqlite")]
+pub use connect::sqlite_path;
 pub use connect::{open_store, redact};
 pub use error::{Error, Kind, Result};
 pub use lease::{Lease, Locks, LostReason, Released};

@@ -79,6 +79,8 @@ impl<'s, 'c> KeyRows<'s, 'c> {
             }
         }
         if id.is_none() {
+            // Nothing of it is ever due, so that whoever only looks at it changes nothing and leaves no row.
+            header.next_due_ms = u64::MAX;
             // Fences grow beyond those of all keys that were forgotten.
             header.last_fence = sql.get(Sql::Floor)?.query_one((), |row| row.get::<_, i64>(0))?.cast_unsigned();
         }

@@ -283,4 +283,21 @@ fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
     PathBuf::from(name)
+
+#[test]
+fn looking_at_a_key_that_nobody_used_leaves_no_row() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("leases.db");
+    let store = open(&path).unwrap();
+    let keys = || -> i64 {
+        let db = rusqlite::Connection::open(&path).unwrap();
+        db.query_one("SELECT count(*) FROM key", (), |row| row.get(0)).unwrap()
+    };
+    let nightly = Key::new("nightly").unwrap();
+    let seen = pollster::block_on(store.inspect(&nightly)).unwrap();
+    assert_eq!((seen.holders.len(), pollster::block_on(store.evict(&nightly, Evict { fence: None, force: true })).unwrap()), (0, 0));
+    assert_eq!(keys(), 0);
+    // Whoever asks for it makes one.
+    assert!(matches!(enter(&store, "nightly", request(1)), Answer::Held(_)));
+    assert_eq!(keys(), 1);
 }
