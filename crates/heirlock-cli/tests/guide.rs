@@ -54,10 +54,10 @@ fn the_consoles_of_the_guide_show_what_happens() {
         for line in typed {
             let line = line.replace("/srv", folder);
             match line.strip_suffix(" &") {
-                // Its own output would come at any time; the next line finds it at its place.
+                // Its own output would come at any time, and the store is not there before its first moment.
                 Some(line) => {
                     started += 1;
-                    let there = "heirlock ls | grep -cE 'held by|waits'";
+                    let there = "heirlock ls 2>/dev/null | grep -cE 'held by|waits'";
                     writeln!(script, "{line} >/dev/null 2>&1 &\nuntil [ $({there}) -ge {started} ]; do sleep 0.02; done").unwrap();
                 }
                 None => writeln!(script, "{line}").unwrap(),

@@ -47,6 +47,21 @@ fn bad_words_are_refused_with_one_line() {
         &["run", "a", "-c"],
         &["frobnicate"],
         &["ls", "--yaml"],
+        &["show"],
+        &["show", ""],
+        &["show", "two\nlines"],
+        &["show", &long],
+        &["show", "a", "b"],
+        &["evict"],
+        &["evict", &long],
+        &["evict", "a", "--fence", "x"],
+        &["evict", "a", "--fence", "-1"],
+        &["doctor", "--ttl", "1"],
+        &["doctor", "a"],
+        &["where", "a"],
+        &["completions"],
+        &["completions", "cmd"],
+        &["-v"],
     ];
     for args in bad {
         refused(&place, args);

@@ -173,7 +173,10 @@ fn prepare(db: &Connection, path: &Path, boot: &str, patience: &mut Patience<'_>
         format!("PRAGMA busy_timeout = 0; PRAGMA page_size = {PAGE_BYTES}; PRAGMA cache_size = -1024; PRAGMA temp_store = MEMORY;");
     patience.busy(path, || db.execute_batch(&settings))?;
     if db.is_readonly("main").map_err(|cause| explain(path, cause))? {
-        return Err(Error::new(Kind::Invalid, format!("{} cannot be written: change its mode, mount its disk writable, or give another path", path.display())));
+        return Err(Error::new(
+            Kind::Invalid,
+            format!("{} cannot be written: change its mode, mount its disk writable, or give another path", path.display()),
+        ));
     }
     let (application, version) = patience.busy(path, || identity(db))?;
     if application != 0 {

@@ -283,6 +283,7 @@ fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
     PathBuf::from(name)
+}
 
 #[test]
 fn looking_at_a_key_that_nobody_used_leaves_no_row() {
