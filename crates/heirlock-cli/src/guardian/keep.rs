@@ -138,7 +138,7 @@ impl Guardian<'_> {
         match step {
             Step::Wait(_) => {}
             Step::Notify(cause) => {
-                tell(&format!("the lock on {} is lost, and the command goes on: {}", self.charge.job.name, self.why(cause)))
+                tell(&format!("the lock on {} is lost, and the command goes on: {}", self.charge.job.name, self.why(cause)));
             }
             Step::Term(cause) => {
                 tell(&format!("ending the command, for the lock on {} is lost: {}", self.charge.job.name, self.why(cause)));
@@ -162,7 +162,7 @@ impl Guardian<'_> {
     /// stay its own.
     fn reap(&mut self, leader: Pid, has_ended: &mut bool) -> Result<(), String> {
         if !*has_ended {
-            match wait(WaitId::Pid(leader), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
+            match wait(leader, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
                 Ok(Some(status)) => {
                     *has_ended = true;
                     let end = status.exit_status().ok_or_else(|| status.terminating_signal().unwrap_or(0));
@@ -171,7 +171,7 @@ impl Guardian<'_> {
                 Ok(None) => {}
                 Err(error) => return Err(format!("the system does not say what became of the command: {error}")),
             }
-            if let Ok(Some(status)) = wait(WaitId::Pid(leader), WaitIdOptions::STOPPED)
+            if let Ok(Some(status)) = wait(leader, WaitIdOptions::STOPPED)
                 && let Some(signal) = status.stopping_signal()
             {
                 self.say(&Word::Stopped { signal });
@@ -180,7 +180,7 @@ impl Guardian<'_> {
         for child in processes::children().unwrap_or_default() {
             if child != leader {
                 // One that still runs stays.
-                let _ = wait(WaitId::Pid(child), WaitIdOptions::EXITED);
+                let _ = wait(child, WaitIdOptions::EXITED);
             }
         }
         Ok(())
@@ -283,9 +283,9 @@ fn command(job: &Job) -> Command {
     command
 }
 
-fn wait(whom: WaitId<'_>, what: WaitIdOptions) -> Result<Option<WaitIdStatus>, Errno> {
+fn wait(whom: Pid, what: WaitIdOptions) -> Result<Option<WaitIdStatus>, Errno> {
     loop {
-        match waitid(whom.clone(), what | WaitIdOptions::NOHANG) {
+        match waitid(WaitId::Pid(whom), what | WaitIdOptions::NOHANG) {
             Err(Errno::INTR) => {}
             seen => return seen,
         }

@@ -92,7 +92,7 @@ impl Plan {
                 Seen { is_orphaned: true, .. } => Cause::Orphaned,
                 Seen { is_told: true, .. } => Cause::Told,
                 _ if left <= early => Cause::Expiring,
-                _ => return Step::Wait((left - early).min(GLANCE)),
+                _ => return Step::Wait(left.saturating_sub(early).min(GLANCE)),
             };
             self.begun = Some((cause, seen.now));
             return match self.on_lost {
