@@ -102,6 +102,8 @@ impl Drop for Running {
         // TERM, so that heirlock ends the command too; then, if that did not do it, KILL.
         if self.child.try_wait().unwrap().is_none() {
             self.signal(rustix::process::Signal::TERM);
+            // One that a test has stopped hears of it, too.
+            self.signal(rustix::process::Signal::CONT);
             eventually("the process ends", || self.child.try_wait().unwrap().is_some());
         }
     }

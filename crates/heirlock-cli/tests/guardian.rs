@@ -1,0 +1,269 @@
+//! What becomes of a command and its lock when it, heirlock, or its guardian is killed or stopped.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod common;
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use common::{Place, Running, eventually, stderr};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+/// How often the cases of killed and stopped processes are run: more often under `ci/faults`.
+fn rounds() -> u32 {
+    std::env::var("HEIRLOCK_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(5)
+}
+
+/// The process whose number stands in this file.
+fn pid(file: &Path) -> Pid {
+    let mut number = None;
+    eventually("its number is written", || {
+        number = std::fs::read_to_string(file).ok().and_then(|text| text.strip_suffix('\n')?.parse().ok()).and_then(Pid::from_raw);
+        number.is_some()
+    });
+    number.unwrap()
+}
+
+/// Whether it still runs.
+fn lives(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    test_kill_process(pid).is_ok() && !stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))
+}
+
+/// A shell script that starts two who leave its group, writes their numbers and its own, and says `held`.
+fn tree(place: &Place, own: &str) -> String {
+    let [a, b, leader, guardian] = ["a", "b", "leader", "guardian"].map(|name| place.path(name).display().to_string());
+    format!(
+        "{own}; timeout 60 sh -c 'echo $$ > {a}; exec sleep 600' & setsid sh -c 'echo $$ > {b}; exec sleep 600' & \
+         echo $$ > {leader}; echo $PPID > {guardian}; while [ ! -s {a} ] || [ ! -s {b} ]; do sleep 0.01; done; echo held; wait; sleep 600"
+    )
+}
+
+/// Runs it; answers the processes of its tree.
+fn run_tree(place: &Place, options: &[&str], own: &str) -> (Running, [Pid; 3], Pid) {
+    for name in ["a", "b", "leader", "guardian"] {
+        let _ = std::fs::remove_file(place.path(name));
+    }
+    let script = tree(place, own);
+    let args: Vec<&str> = ["run"].iter().chain(options).chain(&["job", "--", "sh", "-c", &script]).copied().collect();
+    let running = Running::start(&mut place.heirlock(&args)).wait_for_line("held");
+    (running, ["a", "b", "leader"].map(|name| pid(&place.path(name))), pid(&place.path("guardian")))
+}
+
+/// The next that gets the lock finds nobody of the tree alive.
+fn next_finds_nobody(place: &Place, tree: [Pid; 3]) {
+    // A leader that has ended is there until its guardian goes.
+    let look =
+        "for pid; do case \"$(sed -n 's/^State:[[:space:]]*//p' /proc/$pid/status 2>/dev/null)\" in ''|Z*|X*) ;; *) exit 1;; esac; done";
+    let [a, b, c] = tree.map(|pid| pid.to_string());
+    let output = place.output(&["run", "job", "--", "sh", "-c", look, "look", &a, &b, &c]);
+    assert_eq!(output.status.code(), Some(0), "somebody of {tree:?} lives, or it did not get in: {}", stderr(&output));
+}
+
+#[test]
+fn case_c03_term_reaches_all_and_the_lock_waits_for_them() {
+    for _ in 0..rounds() {
+        let place = Place::new();
+        let file = place.path("lives");
+        let script =
+            format!("(trap 'sleep 0.4; rm {0}; exit' TERM; touch {0}; echo held; while :; do sleep 0.02; done) & wait", file.display());
+        let mut running = Running::start(&mut place.heirlock(&["run", "job", "--", "sh", "-c", &script])).wait_for_line("held");
+        running.signal(Signal::TERM);
+        let mut refused = 0;
+        eventually("the lock is free", || {
+            let code = place.code(&["run", "-n", "job", "true"]);
+            // Looked at after the answer: who is refused may be so for the last time.
+            assert!(code == 75 || !file.exists(), "{code}, and a child of the command lives");
+            refused += u32::from(code == 75);
+            code == 0
+        });
+        assert!(refused > 0, "its leader ended at once, and the lock with it");
+        assert_eq!(running.child.wait().unwrap().code(), Some(143));
+    }
+}
+
+#[test]
+fn case_c03_who_ignores_term_is_not_killed() {
+    let place = Place::new();
+    let mut command = place.heirlock(&["run", "--ttl", "3", "job", "--", "sh", "-c", "trap '' TERM; echo held; read line; exit 5"]);
+    let mut running = Running::start(command.stdin(Stdio::piped())).wait_for_line("held");
+    running.signal(Signal::TERM);
+    // Longer than any grace.
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_millis(2_500) {
+        assert_eq!(place.code(&["run", "-n", "job", "true"]), 75);
+    }
+    drop(running.child.stdin.take());
+    assert_eq!(running.child.wait().unwrap().code(), Some(5));
+}
+
+#[test]
+fn case_c04_heirlock_is_killed() {
+    for round in 0..rounds() {
+        let place = Place::new();
+        // Some of them do not listen to TERM, and are killed when the grace is over.
+        let own = if round % 2 == 0 { ":" } else { "trap '' TERM" };
+        let (mut running, tree, guardian) = run_tree(&place, &["--ttl", "60", "--grace", "1"], own);
+        running.child.kill().unwrap();
+        let since = Instant::now();
+        running.child.wait().unwrap();
+        next_finds_nobody(&place, tree);
+        let took = since.elapsed();
+        assert!(took < Duration::from_secs(3), "grace and 2 s: {took:?}");
+        eventually("the guardian ends", || !lives(guardian));
+    }
+}
+
+#[test]
+fn case_c05_heirlock_is_stopped() {
+    let one = || {
+        let place = Place::new();
+        let (mut running, tree, _) = run_tree(&place, &["--ttl", "3"], "trap '' TERM");
+        running.signal(Signal::STOP);
+        next_finds_nobody(&place, tree);
+        running.signal(Signal::CONT);
+        assert_eq!(running.child.wait().unwrap().code(), Some(79));
+    };
+    // Each waits for a ttl: side by side.
+    std::thread::scope(|threads| (0..rounds()).for_each(|_| drop(threads.spawn(one))));
+}
+
+#[test]
+fn case_c05_the_guardian_is_killed() {
+    for _ in 0..rounds() {
+        let place = Place::new();
+        let (running, tree, guardian) = run_tree(&place, &["--ttl", "9", "--grace", "0.3"], "trap '' TERM");
+        kill_process(guardian, Signal::KILL).unwrap();
+        let output = running.finish();
+        assert_eq!(output.status.code(), Some(125));
+        assert!(stderr(&output).contains("its guardian was killed"), "{}", stderr(&output));
+        assert!(tree.iter().all(|pid| !lives(*pid)), "{tree:?}");
+        next_finds_nobody(&place, tree);
+    }
+}
+
+#[test]
+fn a_guardian_that_is_stopped_does_not_let_the_command_outlive_its_lock() {
+    let place = Place::new();
+    let (running, tree, guardian) = run_tree(&place, &["--ttl", "3"], "trap '' TERM");
+    kill_process(guardian, Signal::STOP).unwrap();
+    std::fs::remove_file(place.path("locks.db")).unwrap();
+    let output = running.finish();
+    assert_eq!(output.status.code(), Some(125), "{}", stderr(&output));
+    assert!(tree.iter().all(|pid| !lives(*pid)), "{tree:?}");
+}
+
+#[test]
+fn case_c06_an_evicted_command_is_asked_to_end_and_excludes_until_it_has() {
+    let place = Place::new();
+    let file = place.path("lives");
+    let script = format!("trap 'sleep 0.4; rm {0}; exit 3' TERM; touch {0}; echo held; while :; do sleep 0.02; done", file.display());
+    let mut running = Running::start(&mut place.heirlock(&["run", "--ttl", "9", "job", "--", "sh", "-c", &script])).wait_for_line("held");
+    assert_eq!(place.code(&["evict", "job"]), 0);
+    eventually("the lock is free", || {
+        let code = place.code(&["run", "-n", "job", "true"]);
+        assert!(code == 75 || !file.exists(), "{code}, and the command lives");
+        code == 0
+    });
+    assert_eq!(running.child.wait().unwrap().code(), Some(81));
+}
+
+#[test]
+fn case_c07_a_daemon_does_not_keep_the_lock_and_a_group_does() {
+    let place = Place::new();
+    let file = place.path("daemon");
+    let script = format!("setsid sh -c 'echo $$ > {0}; exec sleep 600' & while [ ! -s {0} ]; do sleep 0.01; done", file.display());
+    let status = place.heirlock(&["run", "job", "--", "sh", "-c", &script]).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+    assert_eq!(status.code(), Some(0));
+    assert_eq!(place.code(&["run", "-n", "job", "true"]), 0);
+    let daemon = pid(&file);
+    assert!(lives(daemon), "it is let alone");
+    kill_process(daemon, Signal::KILL).unwrap();
+    let since = Instant::now();
+    let mut running = Running::start(place.heirlock(&["run", "job", "--", "sh", "-c", "sleep 5 & exit 4"]).stdout(Stdio::null()));
+    assert_eq!(running.child.wait().unwrap().code(), Some(4));
+    let took = since.elapsed();
+    assert!(took >= Duration::from_secs(5) && took < Duration::from_secs(10), "{took:?}");
+}
+
+#[test]
+fn case_c11_a_nested_run_does_not_wait_for_itself() {
+    let place = Place::new();
+    let this = env!("CARGO_BIN_EXE_heirlock");
+    let since = Instant::now();
+    let output = place.output(&["run", "a", "--", this, "run", "a", "--", "true"]);
+    assert_eq!(output.status.code(), Some(80));
+    assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
+    assert!(stderr(&output).contains("a is held by a run that this one is part of (pid "), "{}", stderr(&output));
+    // Through another lock as well, and with a time to wait.
+    assert_eq!(place.code(&["run", "a", "--", this, "run", "b", "--", this, "run", "-w", "9", "a", "true"]), 80);
+    // Who does not wait is merely busy; readers stand beside each other, and so do slots and other names.
+    assert_eq!(place.code(&["run", "a", "--", this, "run", "-n", "a", "true"]), 75);
+    assert_eq!(place.code(&["run", "-s", "a", "--", this, "run", "-s", "a", "true"]), 0);
+    assert_eq!(place.code(&["run", "-s", "a", "--", this, "run", "a", "true"]), 80);
+    assert_eq!(place.code(&["run", "--slots", "2", "s", "--", this, "run", "--slots", "2", "s", "true"]), 0);
+    assert_eq!(place.code(&["run", "a", "--", this, "run", "b", "true"]), 0);
+}
+
+#[test]
+fn case_c12_the_lock_rests_until_it_was_held_long_enough() {
+    let place = Place::new();
+    let since = Instant::now();
+    assert_eq!(place.code(&["run", "--hold-at-least", "3", "a", "true"]), 0);
+    assert!(since.elapsed() < Duration::from_secs(2), "the command does not wait for it: {:?}", since.elapsed());
+    let waiting = Running::start(&mut place.heirlock(&["run", "a", "true"]));
+    eventually("it waits", || String::from_utf8_lossy(&place.output(&["ls"]).stdout).contains("waits 1"));
+    assert_eq!(place.code(&["run", "-n", "a", "true"]), 75);
+    assert_eq!(waiting.finish().status.code(), Some(0));
+    let took = since.elapsed();
+    assert!(took >= Duration::from_secs(3) && took < Duration::from_secs(6), "{took:?}");
+    assert_eq!(place.code(&["run", "-n", "a", "true"]), 0);
+}
+
+#[test]
+fn what_happens_on_a_loss_can_be_chosen() {
+    let script = "trap 'echo asked' TERM; echo held; while read line; do :; done; exit 4";
+    let lose = |options: &[&str]| {
+        let place = Place::new();
+        let args: Vec<&str> = ["run", "--ttl", "9"].iter().chain(options).chain(&["a", "--", "bash", "-c", script]).copied().collect();
+        let mut command = place.heirlock(&args);
+        let mut running = Running::start(command.stdin(Stdio::piped())).wait_for_line("held");
+        std::fs::remove_file(place.path("locks.db")).unwrap();
+        let input = running.child.stdin.take();
+        (place, running, input)
+    };
+    let (_place, running, _input) = lose(&["--on-lost", "kill"]);
+    let output = running.finish();
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stdout).contains("asked")), (Some(79), false));
+    let (_place, mut running, input) = lose(&["--on-lost", "notify"]);
+    let mut complaints = std::io::BufReader::new(running.child.stderr.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut complaints, &mut line).unwrap();
+    assert!(line.contains("the lock on a is lost, and the command goes on"), "{line}");
+    assert!(running.child.try_wait().unwrap().is_none());
+    drop(input);
+    assert_eq!(running.child.wait().unwrap().code(), Some(79), "79 beats the command's own code");
+}
+
+#[test]
+fn a_command_is_ended_when_it_has_held_for_long_enough() {
+    let place = Place::new();
+    let since = Instant::now();
+    let output = place.output(&["run", "--max-hold", "3", "a", "--", "sh", "-c", "sleep 600"]);
+    assert_eq!(output.status.code(), Some(79), "{}", stderr(&output));
+    assert!(since.elapsed() < Duration::from_secs(6), "{:?}", since.elapsed());
+    assert_eq!(place.code(&["run", "-w", "3", "a", "true"]), 0);
+}
+
+#[test]
+fn times_that_do_not_fit_are_refused() {
+    let place = Place::new();
+    for options in [["--grace", "11"], ["--max-hold", "2"], ["--grace", "-1"], ["--on-lost", "ignore"], ["--hold-at-least", "x"]] {
+        let args: Vec<&str> = ["run", "--ttl", "30"].iter().chain(&options).chain(&["a", "true"]).copied().collect();
+        let output = place.output(&args);
+        assert_eq!(output.status.code(), Some(125), "{options:?}");
+        assert_eq!(stderr(&output).lines().count(), 1, "{options:?}: {}", stderr(&output));
+    }
+    assert!(!place.path("locks.db").exists());
+}
