@@ -8,15 +8,18 @@ use crate::exit::Exit;
 
 /// The stop from the keyboard; not in tokio's list.
 const TSTP: i32 = rustix::process::Signal::TSTP.as_raw();
+/// The terminal's size has changed.
+const WINCH: i32 = rustix::process::Signal::WINCH.as_raw();
 
-/// TERM, INT, HUP, QUIT and TSTP, as far as whoever started us does not have them ignored (`nohup`, a shell's background job).
+/// TERM, INT, HUP, QUIT, USR1, USR2, WINCH and TSTP, as far as whoever started us does not have them ignored (`nohup`, a shell's background job).
 pub(crate) struct Signals(Vec<(i32, Signal)>);
 
 impl Signals {
     /// Those that end us while there is no command.
     pub(crate) fn listen() -> Result<Signals, Exit> {
         let mut signals = Signals(Vec::new());
-        for kind in [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup(), SignalKind::quit()] {
+        let ends = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup(), SignalKind::quit()];
+        for kind in ends.into_iter().chain([SignalKind::user_defined1(), SignalKind::user_defined2(), SignalKind::window_change()]) {
             signals.add(kind)?;
         }
         Ok(signals)
@@ -44,7 +47,7 @@ impl Signals {
     pub(crate) async fn end(&mut self) -> i32 {
         loop {
             match self.next().await {
-                TSTP => {}
+                TSTP | WINCH => {}
                 signal => return signal,
             }
         }

@@ -117,6 +117,17 @@ fn signals_reach_the_whole_group() {
 }
 
 #[test]
+fn what_a_command_may_want_to_hear_of_is_forwarded() {
+    let place = Place::new();
+    for (signal, name) in [(Signal::USR1, "USR1"), (Signal::USR2, "USR2"), (Signal::WINCH, "WINCH")] {
+        let script = format!("trap 'exit 9' {name}; echo held; while :; do sleep 0.02; done");
+        let mut running = Running::start(&mut place.heirlock(&["run", "a", "--", "bash", "-c", &script])).wait_for_line("held");
+        running.signal(signal);
+        assert_eq!(running.child.wait().unwrap().code(), Some(9), "{name}");
+    }
+}
+
+#[test]
 fn a_signal_while_waiting_withdraws() {
     let place = Place::new();
     let holder = place.holder("a");
