@@ -262,34 +262,40 @@ pub(super) fn directory_mode(mode: u32) -> u32 {
     mode | (mode & 0o444) >> 2
 }
 
+/// The filesystems of a network by their numbers, as `statfs(2)` lists them.
+#[cfg(target_os = "linux")]
+const NETWORK: [(u32, &str); 18] = [
+    (0x6969, "NFS"),
+    (0x517b, "SMB"),
+    (0xff53_4d42, "CIFS"),
+    (0xfe53_4d42, "SMB2"),
+    (0x0102_1997, "9p"),
+    (0x6573_5546, "FUSE"),
+    (0x5346_414f, "AFS"),
+    (0x6b41_4653, "AFS"),
+    (0x7375_7245, "Coda"),
+    (0x00c3_6400, "Ceph"),
+    (0x0116_1970, "GFS2"),
+    (0x7461_636f, "OCFS2"),
+    (0x0bd0_0bd0, "Lustre"),
+    (0x4750_4653, "GPFS"),
+    (0x564c, "NCP"),
+    (0x786f_4256, "a shared folder of VirtualBox"),
+    (0xbacb_acbc, "a shared folder of VMware"),
+    (0x7c7c_6673, "a shared folder of Parallels"),
+];
+
 /// SQLite's log works through memory that all its users share, which no network's filesystem has.
 #[cfg(target_os = "linux")]
 fn refuse_network(there: &Path, path: &Path) -> Result<()> {
-    /// Their numbers, as `statfs(2)` lists them.
-    const NETWORK: [(u32, &str); 18] = [
-        (0x6969, "NFS"),
-        (0x517b, "SMB"),
-        (0xff53_4d42, "CIFS"),
-        (0xfe53_4d42, "SMB2"),
-        (0x0102_1997, "9p"),
-        (0x6573_5546, "FUSE"),
-        (0x5346_414f, "AFS"),
-        (0x6b41_4653, "AFS"),
-        (0x7375_7245, "Coda"),
-        (0x00c3_6400, "Ceph"),
-        (0x0116_1970, "GFS2"),
-        (0x7461_636f, "OCFS2"),
-        (0x0bd0_0bd0, "Lustre"),
-        (0x4750_4653, "GPFS"),
-        (0x564c, "NCP"),
-        (0x786f_4256, "a shared folder of VirtualBox"),
-        (0xbacb_acbc, "a shared folder of VMware"),
-        (0x7c7c_6673, "a shared folder of Parallels"),
-    ];
     let Ok(stat) = rustix::fs::statfs(there) else { return Ok(()) };
     // The numbers have 32 bits, whatever the width and sign of the field.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    let magic = stat.f_type as u32;
+    refuse_number(stat.f_type as u32, path)
+}
+
+#[cfg(target_os = "linux")]
+fn refuse_number(magic: u32, path: &Path) -> Result<()> {
     match NETWORK.iter().find(|(number, _)| *number == magic) {
         Some((_, name)) => Err(Error::new(
             Kind::Incompatible,
@@ -302,4 +308,24 @@ fn refuse_network(there: &Path, path: &Path) -> Result<()> {
 #[cfg(not(target_os = "linux"))]
 fn refuse_network(_there: &Path, _path: &Path) -> Result<()> {
     Ok(())
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_networks_filesystem_is_refused_and_a_local_one_is_not() {
+        let path = Path::new("/srv/leases.db");
+        for (number, name) in [(0x6969, "NFS"), (0xff53_4d42, "CIFS"), (0x6573_5546, "FUSE"), (0x0102_1997, "9p")] {
+            let error = refuse_number(number, path).unwrap_err();
+            assert!(error.is_incompatible(), "{error:?}");
+            let text = error.to_string();
+            assert!(text.contains(name) && text.contains("/srv/leases.db") && text.contains("give a path on a local disk"), "{text}");
+        }
+        // ext, xfs, btrfs, zfs, tmpfs, overlay.
+        for number in [0xef53, 0x5846_5342, 0x9123_683e, 0x2fc1_2fc1, 0x0102_1994, 0x794c_7630] {
+            refuse_number(number, path).unwrap();
+        }
+    }
 }

@@ -3,6 +3,7 @@
 
 mod files;
 mod histories;
+mod power;
 mod sharing;
 mod vectors;
 
