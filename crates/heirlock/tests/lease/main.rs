@@ -17,5 +17,6 @@ mod again;
 mod again_waits;
 mod all;
 mod holder;
+mod many;
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
