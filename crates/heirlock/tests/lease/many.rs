@@ -50,15 +50,36 @@ async fn all_are_lost_in_time_beside_a_store_that_hangs() {
     let locks = Locks::new(store.clone()).await.unwrap();
     let leases = hold_many(&locks, 1_500).await;
     store.always(Point::Beat, Fault::HangRequest);
-    let now = Instant::now();
-    let ends: Vec<Instant> = leases.iter().map(|lease| now + lease.remaining()).collect();
-    for (lease, end) in leases.iter().zip(ends) {
-        assert_eq!(lease.lost().await, LostReason::Expired);
-        assert!(!lease.is_valid());
-        // Renewed once more, perhaps, between the two lines above; then told at its end, and not when its turn comes in some queue.
-        let late = Instant::now().saturating_duration_since(end);
-        assert!(late < MS(1_500), "told {late:?} after its end");
+    // Those requests that passed before are answered meanwhile.
+    tokio::time::sleep(MS(50)).await;
+    let told: Vec<_> = leases
+        .into_iter()
+        .map(|lease| {
+            let end = Instant::now() + lease.remaining();
+            tokio::spawn(async move { (lease.lost().await, end, Instant::now()) })
+        })
+        .collect();
+    for told in told {
+        let (reason, end, now) = told.await.unwrap();
+        assert_eq!(reason, LostReason::Expired);
+        assert!(now + MS(50) >= end, "told {:?} before its end", end - now);
+        assert!(now < end + MS(500), "told {:?} after its end", now - end);
     }
+}
+
+/// Some requests hang: what they were for is asked again, and the rest goes on meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_hang_keep_nobody_else_waiting() {
+    let store = Faulty::new(MemoryStore::new());
+    let locks = Locks::new(store.clone()).await.unwrap();
+    let leases = hold_many(&locks, 2_000).await;
+    store.next(Point::Beat, [Fault::HangRequest, Fault::HangReply, Fault::HangRequest]);
+    let since = Instant::now();
+    while since.elapsed() < MS(4_000) {
+        assert!(leases.iter().all(Lease::is_valid), "after {:?}", since.elapsed());
+        tokio::time::sleep(MS(20)).await;
+    }
+    store.heal();
 }
 
 /// What waits and what is held is answered by a close, and a close is over in its time, whatever hangs.
@@ -91,6 +112,6 @@ async fn a_close_beside_a_store_that_hangs_answers_all() {
     }
     assert!(since.elapsed() < MS(2_000), "they are answered at once: {:?}", since.elapsed());
     closing.await.unwrap();
-    assert!(since.elapsed() < MS(12_000), "6 s, and as much again for a slow machine: {:?}", since.elapsed());
+    assert!(since.elapsed() < MS(9_000), "6 s, and half as much again for a slow machine: {:?}", since.elapsed());
     store.heal();
 }

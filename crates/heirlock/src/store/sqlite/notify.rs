@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -22,8 +23,11 @@ use crate::sync::lock;
 
 /// A line longer than any message is no message.
 const LONGEST_LINE: u64 = rustix::pipe::PIPE_BUF as u64;
-/// How many of the directory's entries one look for dead ones meets.
+/// How many dead ones one look removes.
 const MOST_DEAD: usize = 256;
+
+/// How long the making of a pipe may take, on a machine that stands still for a while.
+const DRAFT: Duration = Duration::from_secs(600);
 
 /// The sessions of this store that listen, and the way to all others.
 pub(super) struct Notices {
@@ -109,13 +113,21 @@ impl Notices {
     /// Removes pipes that nobody reads any more.
     pub(super) fn bury_dead(&self) {
         let Ok(entries) = fs::read_dir(&self.directory) else { return };
-        for entry in entries.flatten().take(MOST_DEAD) {
-            let path = entry.path();
-            if let Err(Errno::NXIO) = open(&path, OFlags::WRONLY | OFlags::NONBLOCK) {
-                let _ = fs::remove_file(&path);
-            }
+        // Those that live are passed over, however many there are.
+        let dead = entries
+            .flatten()
+            .filter(|entry| !is_young_draft(entry) && matches!(open(&entry.path(), OFlags::WRONLY | OFlags::NONBLOCK), Err(Errno::NXIO)));
+        for entry in dead.take(MOST_DEAD) {
+            let _ = fs::remove_file(entry.path());
         }
     }
+}
+
+/// Whether it is a pipe that somebody may just be making, and that has no reader yet.
+fn is_young_draft(entry: &fs::DirEntry) -> bool {
+    let is_draft = entry.path().extension().is_some_and(|end| end == "new");
+    let age = entry.metadata().and_then(|metadata| metadata.modified()).ok().and_then(|made| made.elapsed().ok());
+    is_draft && age.is_none_or(|age| age < DRAFT)
 }
 
 impl Ear {
