@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::args::{Job, Run};
 use crate::child::{self, Child};
-use crate::exit::{BUSY, CANNOT_RUN, EVICTED, Exit, LOST, NOT_FOUND, SIGNAL, tell};
+use crate::exit::{BUSY, CANNOT_RUN, EVICTED, Exit, LOST, NOT_FOUND, OWN, SIGNAL, tell};
 use crate::guardian::{self, Cause, Charge, Guardian, LAST_MOMENT, OnLost, Recruit, Word};
 use crate::signals::Signals;
 use crate::{default_store, nested, progress};
@@ -162,7 +162,7 @@ enum End {
     /// It could not be started.
     Unstarted(Exit),
     /// The guardian could not do its work, and heirlock has ended the command itself.
-    Unguarded(String),
+    Unguarded(u8, String),
 }
 
 impl Holder<'_> {
@@ -183,9 +183,9 @@ impl Holder<'_> {
                 let _ = timeout(LAST_WORDS, lease.release()).await;
                 exit
             }
-            End::Unguarded(why) => {
+            End::Unguarded(code, why) => {
                 let _ = timeout(LAST_WORDS, lease.release()).await;
-                Exit::own(why)
+                Exit::because(code, why)
             }
             End::Of(end, cause) => tokio::select! {
                 exit = finish(lease, end, cause) => exit,
@@ -241,7 +241,9 @@ impl Holder<'_> {
                     self.guardian.lose(reason.to_string());
                 }
                 () = near_the_end(lease), if self.run.on_lost != OnLost::Notify => {
-                    return self.unguarded(lease, child.as_ref(), "its guardian did not end it in time").await;
+                    let end = self.unguarded(lease, child.as_ref(), "its guardian did not end it in time").await;
+                    // The lock is lost, whoever is slow.
+                    return if let End::Unguarded(_, why) = end { End::Unguarded(LOST, why) } else { end };
                 }
             }
         }
@@ -252,7 +254,7 @@ impl Holder<'_> {
         tell(&format!("ending the command: {why}"));
         let grace = self.run.grace().unwrap_or_default();
         guardian::end_tree(child.map(|child| child.group), grace, || lease.remaining()).await;
-        End::Unguarded(format!("the command was ended, for {why}"))
+        End::Unguarded(OWN, format!("the command was ended, for {why}"))
     }
 }
 
@@ -261,8 +263,10 @@ async fn near_the_end(lease: &Lease) {
     loop {
         let left = lease.remaining().saturating_sub(LAST_MOMENT / 2);
         if left.is_zero() {
-            // If it was lost out of turn there was no time to be in: the guardian has been told a moment ago.
-            tokio::time::sleep(LAST_MOMENT).await;
+            if lease.remaining().is_zero() {
+                // Lost out of turn: the guardian was told of it a moment ago.
+                tokio::time::sleep(LAST_MOMENT).await;
+            }
             return;
         }
         // A timed wait does not count suspend.
