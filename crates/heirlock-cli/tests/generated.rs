@@ -157,14 +157,7 @@ fn every_verb_tells_of_a_stdout_that_is_full_and_not_of_one_that_is_closed() {
         &["man"],
     ];
     for words in verbs {
-        let (reader, writer) = std::io::pipe().unwrap();
-        drop(reader);
-        let output = place.heirlock(words).stdout(writer).output().unwrap();
-        assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""), "{words:?}");
-        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let output = place.heirlock(words).stdout(full).output().unwrap();
-        assert_eq!(output.status.code(), Some(125), "{words:?}");
-        assert!(stderr(&output).contains("stdout") && stderr(&output).lines().count() == 1, "{output:?}");
+        common::assert_tells_a_stdout_that_fails(&place, words);
     }
     drop(holder);
 }

@@ -172,14 +172,7 @@ fn a_closed_stdout_is_no_panic_and_a_full_one_is_told() {
     let place = Place::new();
     let holder = place.holder("a");
     for words in [&["ls"][..], &["ls", "--json"], &["--help"], &["--version"]] {
-        let (reader, writer) = std::io::pipe().unwrap();
-        drop(reader);
-        let output = place.heirlock(words).stdout(writer).output().unwrap();
-        assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""), "{words:?}");
-        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let output = place.heirlock(words).stdout(full).output().unwrap();
-        assert_eq!(output.status.code(), Some(125), "{words:?}");
-        assert!(stderr(&output).contains("stdout"), "{output:?}");
+        common::assert_tells_a_stdout_that_fails(&place, words);
     }
     drop(holder);
 }

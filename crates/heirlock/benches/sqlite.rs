@@ -313,24 +313,24 @@ fn held(report: &mut Report) {
     };
     // What the other client costs by itself, and how long it then takes.
     let pause = Duration::from_millis(20);
-    let (cpu, begun) = (cpu_time(), Instant::now());
+    let (cpu, begun) = (cpu_seconds(std::process::id()), Instant::now());
     let mut alone = Duration::ZERO;
     while begun.elapsed() < SPAN / 4 {
         alone = alone.max(cycle());
         std::thread::sleep(pause);
     }
-    let idle = (cpu_time() - cpu) / begun.elapsed().as_secs_f64();
+    let idle = (cpu_seconds(std::process::id()) - cpu) / begun.elapsed().as_secs_f64();
     let before = resident_bytes();
     let leases: Vec<Lease> =
         (0..KEYS).map(|number| locks.lock(format!("key {number}")).ttl(Duration::from_secs(10)).blocking().unwrap()).collect();
     let bytes = (resident_bytes() - before).max(0.0) / f64::from(KEYS);
-    let (cpu, begun) = (cpu_time(), Instant::now());
+    let (cpu, begun) = (cpu_seconds(std::process::id()), Instant::now());
     let mut slowest = Duration::ZERO;
     while begun.elapsed() < SPAN {
         slowest = slowest.max(cycle());
         std::thread::sleep(pause);
     }
-    let share = (cpu_time() - cpu) / begun.elapsed().as_secs_f64() - idle;
+    let share = (cpu_seconds(std::process::id()) - cpu) / begun.elapsed().as_secs_f64() - idle;
     assert!(leases.iter().all(Lease::is_valid), "none may be lost");
     let figure = |what: &str, ours: String, peer: &str, measured: f64, aim: f64, unit: &'static str| Figure {
         what: what.into(),
@@ -350,14 +350,6 @@ fn held(report: &mut Report) {
         "ms",
     ));
     report.add(figure("memory of a held lease", format!("{bytes:.0} bytes"), "-", bytes, 1024.0, "bytes"));
-}
-
-/// What this process has used of the processors, in seconds.
-fn cpu_time() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
-    // Behind the program's name, which may have blanks in it; in hundredths of a second.
-    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-    [11, 12].map(|at: usize| fields[at].parse::<f64>().unwrap()).iter().sum::<f64>() / 100.0
 }
 
 fn resident_bytes() -> f64 {

@@ -126,3 +126,15 @@ pub fn stderr(output: &Output) -> String {
 pub fn user() -> String {
     String::from_utf8(Command::new("id").arg("-un").output().unwrap().stdout).unwrap().trim().to_owned()
 }
+
+/// A stdout that nobody reads any more is no failure and no panic; a full one is told in one line.
+pub fn assert_tells_a_stdout_that_fails(place: &Place, words: &[&str]) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = place.heirlock(words).stdout(writer).output().unwrap();
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""), "{words:?}");
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = place.heirlock(words).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(125), "{words:?}");
+    assert!(stderr(&output).contains("stdout") && stderr(&output).lines().count() == 1, "{output:?}");
+}
