@@ -11,10 +11,10 @@ use tokio::time::timeout;
 
 use crate::args::{Job, Run};
 use crate::child::{self, Child};
-use crate::exit::{BUSY, CANNOT_RUN, EVICTED, Exit, LOST, NOT_FOUND, OWN, SIGNAL, tell};
+use crate::exit::{BUSY, CANNOT_RUN, EVICTED, Exit, LAST_LINES, LOST, NOT_FOUND, OWN, SIGNAL, tell};
 use crate::guardian::{self, Cause, Charge, Guardian, LAST_MOMENT, OnLost, Recruit, Word};
 use crate::signals::Signals;
-use crate::{default_store, nested, progress};
+use crate::{default_store, nested, progress, stderr};
 
 /// How long the first connect may take.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -172,6 +172,8 @@ impl Holder<'_> {
             Ok(continued) => {
                 let (url, name) = (self.locks.url(), &self.job.name);
                 let held = nested::with(name, lease.fence(), &url);
+                // What we have said comes before what the command says.
+                stderr::flush(LAST_LINES / 10);
                 self.guardian.start(&lease, child::environment(name, &lease, &url, held));
                 self.watch(&lease, continued).await
             }
@@ -214,14 +216,9 @@ impl Holder<'_> {
                     (Some(Word::Failed { is_missing, why }), _) => {
                         return End::Unstarted(Exit::because(if is_missing { NOT_FOUND } else { CANNOT_RUN }, why));
                     }
-                    (Some(Word::Stopped { signal }), Some(child)) => {
-                        if child.is_stopped_by_terminal(signal) {
-                            child.stop_with_it().await;
-                            child.go_on();
-                        }
-                    }
+                    (Some(Word::Stopped { signal }), Some(child)) => child.stopped(signal).await,
                     (Some(Word::Ended { end }), Some(child)) => {
-                        child.ended();
+                        child.ended(end);
                         ended = Some(end);
                     }
                     (Some(Word::Gone { cause }), Some(_)) if ended.is_some() => {
