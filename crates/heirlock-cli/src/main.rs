@@ -16,6 +16,7 @@ mod list;
 mod look;
 mod nested;
 mod output;
+mod pinned;
 mod processes;
 mod progress;
 mod run;

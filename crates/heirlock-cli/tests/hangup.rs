@@ -68,7 +68,7 @@ fn who_ignores_that_its_terminal_goes_away_keeps_its_lock() {
     // The store fails for a moment, of which both complain to nobody.
     let store = rusqlite::Connection::open(place.path("locks.db")).unwrap();
     store.execute_batch("BEGIN EXCLUSIVE").unwrap();
-    std::thread::sleep(Duration::from_millis(1_000));
+    std::thread::sleep(Duration::from_secs(1));
     store.execute_batch("ROLLBACK").unwrap();
     while since.elapsed() < Duration::from_secs(5) {
         assert_eq!(place.code(&["run", "-n", "job", "true"]), 75);
