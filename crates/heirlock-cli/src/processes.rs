@@ -8,6 +8,7 @@ pub(crate) struct Process {
     pub(crate) pid: Pid,
     parent: i32,
     pub(crate) group: i32,
+    session: i32,
     /// All of its threads have.
     pub(crate) has_ended: bool,
 }
@@ -29,19 +30,32 @@ fn all() -> Option<Vec<Process>> {
 
 fn look(pid: Pid) -> Option<Process> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything; after it come the state, the parent, and the group.
+    // The name in parentheses may hold anything; after it come the state, the parent, the group, and the session.
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     let state = fields.next()?;
-    let (parent, group) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    let mut number = || fields.next()?.parse().ok();
+    let (parent, group, session) = (number()?, number()?, number()?);
     // One whose first thread has ended looks like one that has ended itself.
-    let threads: u32 = fields.nth(14)?.parse().ok()?;
-    Some(Process { pid, parent, group, has_ended: matches!(state, "Z" | "X") && threads <= 1 })
+    let threads: u32 = fields.nth(13)?.parse().ok()?;
+    Some(Process { pid, parent, group, session, has_ended: matches!(state, "Z" | "X") && threads <= 1 })
 }
 
 /// The members of a process group that have not ended yet.
 pub(crate) fn members(group: Pid) -> Option<Vec<Pid>> {
     let is_member = |process: &Process| process.group == group.as_raw_nonzero().get() && !process.has_ended;
     Some(all()?.iter().filter(|process| is_member(process)).map(|process| process.pid).collect())
+}
+
+/// Whether nobody is there who could continue the members of our group if they are stopped: a shell, which is another's parent and in the same session.
+pub(crate) fn are_orphans() -> bool {
+    let (Some(all), Some(us)) = (all(), look(getpid())) else { return false };
+    let is_shell = |parent: i32| {
+        let is = |process: &Process| {
+            process.pid.as_raw_nonzero().get() == parent && process.session == us.session && process.group != us.group && !process.has_ended
+        };
+        all.iter().any(is)
+    };
+    !all.iter().any(|process| process.group == us.group && is_shell(process.parent))
 }
 
 /// All that descend from us, those that have ended and are not reaped included, but for these children of ours and what descends from them. As far as

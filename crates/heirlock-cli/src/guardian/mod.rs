@@ -36,8 +36,8 @@ use self::tree::Tree;
 pub(crate) use self::words::Word;
 use self::words::{Lines, Order, line};
 use crate::args::Job;
-use crate::exit::{Exit, tell};
-use crate::processes;
+use crate::exit::{Exit, LAST_LINES, tell};
+use crate::{processes, stderr};
 
 /// How long an unharmed guardian may take to end.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -83,6 +83,7 @@ pub(crate) fn recruit(charge: &Charge) -> Result<Recruit, Exit> {
         Ok(ForkResult::Child) => {
             // Its end would be told only when we close it, too.
             drop(ours);
+            stderr::forked();
             let code = match keep::keep(charge, theirs, valid_until) {
                 Ok(()) => 0,
                 Err(why) => {
@@ -90,6 +91,7 @@ pub(crate) fn recruit(charge: &Charge) -> Result<Recruit, Exit> {
                     i32::from(crate::exit::OWN)
                 }
             };
+            stderr::flush(LAST_LINES);
             std::process::exit(code);
         }
         Err(error) => Err(failed("fork a guardian", &error)),
