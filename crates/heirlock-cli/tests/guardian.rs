@@ -156,6 +156,29 @@ fn a_guardian_that_is_stopped_does_not_let_the_command_outlive_its_lock() {
 }
 
 #[test]
+fn a_guardian_that_was_stopped_for_too_long_starts_nothing() {
+    let place = Place::new();
+    let holder = place.holder("job");
+    let file = place.path("ran");
+    let script = format!("touch {}", file.display());
+    let waiting = Running::start(&mut place.heirlock(&["run", "--ttl", "3", "job", "--", "sh", "-c", &script]));
+    eventually("it waits", || String::from_utf8_lossy(&place.output(&["ls"]).stdout).contains("waits 1"));
+    let children = format!("/proc/{0}/task/{0}/children", waiting.pid());
+    let guardian = Pid::from_raw(std::fs::read_to_string(children).unwrap().trim().parse().unwrap()).unwrap();
+    kill_process(guardian, Signal::STOP).unwrap();
+    let before = holder.pid().to_string();
+    drop(holder);
+    eventually("it holds", || {
+        let shown = String::from_utf8_lossy(&place.output(&["show", "job"]).stdout).into_owned();
+        shown.contains("held by") && !shown.contains(&before)
+    });
+    std::fs::remove_file(place.path("locks.db")).unwrap();
+    let output = waiting.finish();
+    assert_eq!(output.status.code(), Some(79), "{}", stderr(&output));
+    assert!(!file.exists(), "it was continued when another could hold, and did not start the command");
+}
+
+#[test]
 fn case_c06_an_evicted_command_is_asked_to_end_and_excludes_until_it_has() {
     let place = Place::new();
     let file = place.path("lives");
