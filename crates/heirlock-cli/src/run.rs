@@ -222,6 +222,8 @@ impl Holder<'_> {
                     (Some(Word::Failed { is_missing, why }), _) => {
                         return End::Unstarted(Exit::because(if is_missing { NOT_FOUND } else { CANNOT_RUN }, why));
                     }
+                    // One of us was stopped since the lock was granted, for so long that it is lost.
+                    (Some(Word::Gone { cause: Some(cause) }), None) => return End::Of(Ok(0), Some(cause)),
                     (Some(Word::Stopped { signal }), Some(child)) => child.stopped(signal).await,
                     (Some(Word::Ended { end }), Some(child)) => {
                         child.ended(end);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::tree::{lives, next_finds_nobody, pid, run_tree};
 use common::{Place, Running, eventually, stderr};
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// How often the cases of killed and stopped processes are run: more often under `ci/faults`.
 fn rounds() -> u32 {
@@ -107,6 +107,29 @@ fn a_guardian_that_is_stopped_does_not_let_the_command_outlive_its_lock() {
     assert_eq!(output.status.code(), Some(79), "{}", stderr(&output));
     assert!(stderr(&output).contains("did not end it in time"), "{}", stderr(&output));
     assert!(tree.iter().all(|pid| !lives(*pid)), "{tree:?}");
+}
+
+#[test]
+fn a_guardian_that_was_stopped_for_too_long_starts_nothing() {
+    let place = Place::new();
+    let holder = place.holder("job");
+    let file = place.path("ran");
+    let script = format!("touch {}", file.display());
+    let waiting = Running::start(&mut place.heirlock(&["run", "--ttl", "3", "job", "--", "sh", "-c", &script]));
+    eventually("it waits", || String::from_utf8_lossy(&place.output(&["ls"]).stdout).contains("waits 1"));
+    let children = format!("/proc/{0}/task/{0}/children", waiting.pid());
+    let guardian = Pid::from_raw(std::fs::read_to_string(children).unwrap().trim().parse().unwrap()).unwrap();
+    kill_process(guardian, Signal::STOP).unwrap();
+    let before = holder.pid().to_string();
+    drop(holder);
+    eventually("it holds", || {
+        let shown = String::from_utf8_lossy(&place.output(&["show", "job"]).stdout).into_owned();
+        shown.contains("held by") && !shown.contains(&before)
+    });
+    std::fs::remove_file(place.path("locks.db")).unwrap();
+    let output = waiting.finish();
+    assert_eq!(output.status.code(), Some(79), "{}", stderr(&output));
+    assert!(!file.exists(), "it was continued when another could hold, and did not start the command");
 }
 
 #[test]

@@ -175,7 +175,7 @@ fn where_no_shell_could_continue_it_a_job_is_not_stopped() {
 fn a_command_that_wants_a_terminal_nobody_can_give_it_is_told_so() {
     let place = Place::new();
     let mut terminal = Terminal::shell(&place);
-    for (own, code) in [(":", 129), ("trap '' HUP", 143)] {
+    for (round, (own, code)) in [(":", 129), ("trap '' HUP", 143)].into_iter().enumerate() {
         for name in ["seen", "code"] {
             let _ = std::fs::remove_file(place.path(name));
         }
@@ -183,11 +183,10 @@ fn a_command_that_wants_a_terminal_nobody_can_give_it_is_told_so() {
         std::fs::write(place.path("job.sh"), script).unwrap();
         // The group is of a shell that has ended; another one waits in it, and could not continue anybody.
         terminal.types("(sh -c '$HEIRLOCK run job -- sh job.sh; echo $? > code' &)\n");
-        let heirlock = parent(pid(&place.path("seen")));
-        terminal.shows("no shell is left");
+        eventually("it is said", || terminal.screen().matches("no shell is left").count() == round + 1);
         if code == 143 {
             assert_eq!(place.code(&["run", "-n", "job", "true"]), 75);
-            kill_process(heirlock, Signal::TERM).unwrap();
+            kill_process(parent(pid(&place.path("seen"))), Signal::TERM).unwrap();
         }
         let written = || std::fs::read_to_string(place.path("code")).unwrap_or_default();
         eventually("it ends", || written().ends_with('\n'));

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 
-use super::plan::{Cause, Plan, Seen, Step};
+use super::plan::{Cause, LAST_MOMENT, Plan, Seen, Step};
 use super::words::{Lines, Order, Word, line};
 use super::{Charge, tree};
 use crate::args::Job;
@@ -30,6 +30,9 @@ use crate::processes;
 const LOOKS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
 /// How long the store may take to hear that an orphaned lock is free.
 const LAST_WORDS: Duration = Duration::from_secs(10);
+
+/// The error by which a child tells that its lock is lost before it has become the command: none that starting a program can give.
+const TOO_LATE: i32 = Errno::TIME.raw_os_error();
 
 /// The guardian's life, in a process that was just forked. Returns when it is to exit.
 pub(super) fn keep(charge: &Charge, socket: UnixStream, valid_until: &'static AtomicU64) -> Result<(), String> {
@@ -97,14 +100,28 @@ impl Guardian<'_> {
                 None => command.env_remove(name),
             };
         }
-        let mask = self.mask;
-        // SAFETY: between fork and exec this only changes the signal mask, which is safe in a signal handler and so after a fork; it allocates nothing.
-        unsafe { command.pre_exec(move || mask.thread_set_mask().map_err(std::io::Error::from)) };
+        let (mask, valid_until) = (self.mask, self.valid_until);
+        // One of us may have been stopped since the lock was granted: looked at where nothing lies between this and the command.
+        let begin = move || {
+            if left(valid_until) <= LAST_MOMENT {
+                return Err(std::io::Error::from_raw_os_error(TOO_LATE));
+            }
+            mask.thread_set_mask().map_err(std::io::Error::from)
+        };
+        // SAFETY: between fork and exec this only loads a number, asks the clock, and changes the signal mask, all of which is safe in a signal handler
+        // and so after a fork; it allocates nothing.
+        unsafe { command.pre_exec(begin) };
         match command.spawn() {
             Ok(child) => {
                 let pid = Pid::from_child(&child);
                 self.say(&Word::Started { pid: pid.as_raw_nonzero().get() });
                 Ok(Some(pid))
+            }
+            Err(error) if error.raw_os_error() == Some(TOO_LATE) => {
+                tell(&format!("not starting the command, for the lock on {} is lost: {}", self.charge.job.name, self.why(Cause::Expiring)));
+                self.say(&Word::Gone { cause: Some(Cause::Expiring) });
+                self.finish()?;
+                Ok(None)
             }
             Err(error) => {
                 let is_missing = error.kind() == ErrorKind::NotFound;
@@ -292,6 +309,11 @@ impl Guardian<'_> {
             }
         }
     }
+}
+
+/// How long nobody else can hold the lock.
+fn left(valid_until: &AtomicU64) -> Duration {
+    Moment::from_nanos(valid_until.load(Ordering::Acquire)).since(BootClock.now())
 }
 
 /// The command as it is started.
