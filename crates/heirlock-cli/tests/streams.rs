@@ -82,10 +82,10 @@ fn who_is_only_told_of_a_loss_goes_on_and_ends_beside_a_full_stderr() {
 fn beats_go_on_beside_a_full_stderr() {
     let place = Place::new();
     let (mut reader, stderr) = full();
-    let args = ["run", "-vv", "--ttl", "3", "a", "--", "sh", "-c", "echo held; read line; exit 4"];
+    let args = ["run", "-vv", "--ttl", "4", "a", "--", "sh", "-c", "echo held; read line; exit 4"];
     let mut running = Running::start(place.heirlock(&args).stdin(Stdio::piped()).stderr(stderr)).wait_for_line("held");
     let since = Instant::now();
-    while since.elapsed() < Duration::from_secs(4) {
+    while since.elapsed() < Duration::from_secs(5) {
         assert_eq!(place.code(&["run", "-n", "a", "true"]), 75);
     }
     drop(running.child.stdin.take());
