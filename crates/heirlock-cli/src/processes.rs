@@ -33,7 +33,8 @@ fn look(pid: Pid) -> Option<Process> {
     // The name in parentheses may hold anything; after it come the state, the parent, the group, and the session.
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     let state = fields.next()?;
-    let (parent, group, session) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    let mut number = || fields.next()?.parse().ok();
+    let (parent, group, session) = (number()?, number()?, number()?);
     // One whose first thread has ended looks like one that has ended itself.
     let threads: u32 = fields.nth(13)?.parse().ok()?;
     Some(Process { pid, parent, group, session, has_ended: matches!(state, "Z" | "X") && threads <= 1 })

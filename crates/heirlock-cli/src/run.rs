@@ -62,7 +62,7 @@ async fn try_run(run: Run, recruit: Recruit) -> Result<Exit, Exit> {
     let worker = Worker::new(user()).priority(run.priority);
     let witness = guardian.witness()?;
     let lease = tokio::select! {
-        lease = wait(&locks, &run, &job, started, &worker, witness, pinned.as_ref()) => lease,
+        lease = wait(&locks, &run, &job, started, &worker, pinned.as_ref(), witness) => lease,
         never = progress::show(&locks, &job.name) => never,
         signal = signals.end() => Err(Exit::signal(signal)),
     };
@@ -100,8 +100,8 @@ async fn wait(
     job: &Job,
     started: Instant,
     worker: &Worker,
-    witness: impl Fn(Token) + Clone + Send + Sync + 'static,
     pinned: Option<&Pinned>,
+    witness: impl Fn(Token) + Clone + Send + Sync + 'static,
 ) -> Result<Lease, Exit> {
     let (mode, url) = (run.mode(), locks.url());
     // Who does not wait does not wait for itself.

@@ -52,8 +52,8 @@ pub(super) fn keep(charge: &Charge, socket: UnixStream, valid_until: &'static At
         charge,
         socket,
         lines: Lines::default(),
-        unsent: Vec::new(),
         tree,
+        unsent: Vec::new(),
         valid_until,
         mask,
         is_orphaned: false,
@@ -70,9 +70,9 @@ struct Guardian<'c> {
     charge: &'c Charge,
     socket: UnixStream,
     lines: Lines,
+    tree: Tree,
     /// What heirlock has no room for: it may be stopped, and is not waited for.
     unsent: Vec<u8>,
-    tree: Tree,
     valid_until: &'static AtomicU64,
     /// The signals that heirlock was started with blocked.
     mask: SigSet,
