@@ -13,6 +13,9 @@ use crate::stderr::Chatter;
 /// The first time that nothing is said: most waits are shorter.
 const QUIET: Duration = Duration::from_millis(300);
 
+/// How often the store's health is looked at: at first, and later.
+const LOOKS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(4));
+
 /// Shows the wait, until it is dropped.
 pub(crate) async fn show(locks: &Locks, name: &str) -> ! {
     if !stderr().is_terminal() {
@@ -31,9 +34,11 @@ pub(crate) async fn show(locks: &Locks, name: &str) -> ! {
 
 /// Says once when the store fails, and once more if it does so again after it had recovered; it is asked again and again meanwhile.
 pub(crate) async fn complain(locks: Locks) {
-    let mut is_told = false;
+    let (mut is_told, mut pause) = (false, LOOKS.0);
     loop {
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        tokio::time::sleep(pause).await;
+        // One that waits for hours costs next to nothing.
+        pause = (pause * 2).min(LOOKS.1);
         match locks.trouble() {
             Some(trouble) if !is_told => {
                 tell(&format!("{trouble}; trying again"));

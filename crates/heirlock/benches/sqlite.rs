@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{Figure, Report, median, micros_each, quantile};
+use common::{Figure, Report, cpu_seconds, median, micros_each, quantile};
 use heirlock::lease::{Enter, Key, Leave, Mode, Owner, SessionId, Store, Terms, Token};
 use heirlock::store::SqliteStore;
 use heirlock::{Lease, Locks};
@@ -229,16 +229,6 @@ fn waiting(report: &mut Report) {
         aim: Some(5.0),
         unit: "%",
     });
-}
-
-/// Processor time of a process, of all its threads. Exact, where the times in `stat` count whole ticks and miss what is shorter.
-fn cpu_seconds(pid: u32) -> f64 {
-    let tasks = std::fs::read_dir(Path::new("/proc").join(pid.to_string()).join("task")).unwrap();
-    let nanos = |task: std::io::Result<std::fs::DirEntry>| {
-        let text = std::fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap();
-        text.split(' ').next().unwrap().parse::<f64>().unwrap()
-    };
-    tasks.map(nanos).sum::<f64>() / 1e9
 }
 
 /// Another process with a session of its own.
