@@ -3,17 +3,19 @@
 use std::task::{Context, Poll, Waker};
 
 use heirlock::Lease;
-use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, getpgrp, getpid, kill_process, kill_process_group};
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
-use crate::exit::Exit;
-use crate::terminal;
+use crate::exit::{Exit, tell};
+use crate::{processes, terminal};
 
 /// A command that runs, or has run. The guardian keeps its leader unreaped, so that the group's number stays its own.
 pub(crate) struct Child {
     pub(crate) group: Pid,
     /// We have been continued.
     continued: Stream,
+    /// It was stopped because it wants a terminal that it cannot have, and nobody will continue it.
+    is_stuck: bool,
 }
 
 /// What the command sees of its lock.
@@ -42,31 +44,48 @@ impl Child {
     /// One that has just started.
     pub(crate) fn started(group: Pid, continued: Stream) -> Child {
         terminal::offer(group);
-        Child { group, continued }
+        Child { group, continued, is_stuck: false }
     }
 
     /// Sends a signal to the whole group. If it has just ended, there is nothing to send it to.
     pub(crate) fn signal(&self, signal: i32) {
         if let Some(signal) = Signal::from_named_raw(signal) {
             let _ = kill_process_group(self.group, signal);
+            if self.is_stuck {
+                let _ = kill_process_group(self.group, Signal::CONT);
+            }
         }
     }
 
-    /// It was stopped by this signal. Tells whether that was a shell's job control, which expects us to stop, too: a supervisor that stops the command
-    /// for a while does not stop us, and we go on renewing.
-    pub(crate) fn is_stopped_by_terminal(&self, stopped_by: i32) -> bool {
-        let is = |signals: &[Signal]| signals.iter().any(|signal| stopped_by == signal.as_raw());
-        // Because it is not in the foreground, and now is.
-        if is(&[Signal::TTIN, Signal::TTOU]) && terminal::hand_over(self.group) {
+    /// It was stopped by this signal. If that was a shell's job control, which expects us to stop, too, we do, and return when we are continued. A
+    /// supervisor that stops the command for a while does not stop us, and we go on renewing.
+    pub(crate) async fn stopped(&mut self, by: i32) {
+        let is = |signals: &[Signal]| signals.iter().any(|signal| by == signal.as_raw());
+        let wants_terminal = is(&[Signal::TTIN, Signal::TTOU]);
+        if wants_terminal && terminal::hand_over(self.group) {
+            // It was not in the foreground, and now is.
             self.signal(Signal::CONT.as_raw());
-            return false;
+        } else if !wants_terminal && !is(&[Signal::TSTP]) {
+            // A supervisor.
+        } else if !processes::are_orphans() {
+            self.stop_with_it(by, wants_terminal).await;
+            self.go_on();
+        } else if !wants_terminal {
+            // Where there is no shell, the system does not stop us by the keyboard; nor does it the command.
+            self.go_on();
+        } else if !self.is_stuck {
+            // As the system does with stopped processes whose shell goes. If it goes on nevertheless, it waits for a signal.
+            tell("the command wants the terminal, which it cannot have, and no shell is left that could give it: HUP for it");
+            self.is_stuck = true;
+            self.signal(Signal::HUP.as_raw());
         }
-        is(&[Signal::TSTP, Signal::TTIN, Signal::TTOU])
     }
 
     /// Stops us too, as a shell expects of a job, and returns when it has continued us. The command stays stopped until [`Child::go_on`].
-    pub(crate) async fn stop_with_it(&mut self) {
-        terminal::take_back(self.group);
+    async fn stop_with_it(&mut self, by: i32, wants_terminal: bool) {
+        if terminal::take_back(self.group) || wants_terminal {
+            signal_others(by);
+        }
         // What continued us earlier does not count.
         while let Poll::Ready(Some(())) = self.continued.poll_recv(&mut Context::from_waker(Waker::noop())) {}
         let _ = kill_process(getpid(), Signal::STOP);
@@ -75,14 +94,31 @@ impl Child {
     }
 
     /// Lets a stopped command run again.
-    pub(crate) fn go_on(&self) {
+    fn go_on(&self) {
         terminal::hand_over(self.group);
         self.signal(Signal::CONT.as_raw());
     }
 
-    /// Its leader has ended: what is left of it reads no keyboard.
-    pub(crate) fn ended(&self) {
-        terminal::take_back(self.group);
+    /// Its leader has ended so: what is left of it reads no keyboard.
+    pub(crate) fn ended(&self, end: Result<i32, i32>) {
+        let had_terminal = terminal::take_back(self.group);
+        if let Err(signal) = end
+            && had_terminal
+            && [Signal::INT, Signal::QUIT].iter().any(|key| signal == key.as_raw())
+        {
+            signal_others(signal);
+        }
+    }
+}
+
+/// Sends a signal that the terminal has sent to the command's group to the others of ours, of the same pipeline or script: without us it would have
+/// sent it to them.
+fn signal_others(signal: i32) {
+    let Some(signal) = Signal::from_named_raw(signal) else { return };
+    for pid in processes::members(getpgrp()).unwrap_or_default() {
+        if pid != getpid() {
+            let _ = kill_process(pid, signal);
+        }
     }
 }
 

@@ -1,10 +1,12 @@
 //! How a run of heirlock ends: one code, and at most one line.
 
 use std::fmt::Display;
-use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use heirlock::{Error, Kind};
+
+use crate::stderr;
 
 /// Busy, or timed out.
 pub(crate) const BUSY: u8 = 75;
@@ -22,6 +24,9 @@ pub(crate) const CANNOT_RUN: u8 = 126;
 pub(crate) const NOT_FOUND: u8 = 127;
 /// Plus the number of a signal.
 pub(crate) const SIGNAL: u8 = 128;
+
+/// How long the last lines on stderr may take: whoever waits for our end waits for no reader.
+pub(crate) const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// A code and, perhaps, a line for stderr.
 #[derive(Debug)]
@@ -68,17 +73,18 @@ impl Exit {
         self.line.as_deref().unwrap_or_default()
     }
 
-    /// Says the line and gives the code to the system.
+    /// Says the line and gives the code to the system; the last that is done.
     pub(crate) fn say(self) -> ExitCode {
         if let Some(line) = self.line {
             tell(&line);
         }
+        stderr::flush(LAST_LINES);
         ExitCode::from(self.code)
     }
 }
 
-/// A line on stderr. If nobody reads it, there is nobody to tell.
+/// A line on stderr, for which nobody here waits.
 pub(crate) fn tell(line: &str) {
     let one: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let _ = writeln!(std::io::stderr(), "heirlock: {one}");
+    stderr::say(format!("heirlock: {one}\n").into_bytes());
 }

@@ -16,10 +16,12 @@ mod list;
 mod look;
 mod nested;
 mod output;
+mod pinned;
 mod processes;
 mod progress;
 mod run;
 mod signals;
+mod stderr;
 mod terminal;
 mod verbose;
 
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         },
         _ => None,
     };
+    stderr::open();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return Exit::own(format!("cannot start: {error}")).say(),

@@ -8,6 +8,7 @@ struct Process {
     pid: Pid,
     parent: i32,
     group: i32,
+    session: i32,
     has_ended: bool,
 }
 
@@ -20,16 +21,29 @@ fn all() -> Option<Vec<Process>> {
 
 fn look(pid: Pid) -> Option<Process> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything; after it come the state, the parent, and the group.
+    // The name in parentheses may hold anything; after it come the state, the parent, the group, and the session.
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     let has_ended = matches!(fields.next()?, "Z" | "X");
-    Some(Process { pid, parent: fields.next()?.parse().ok()?, group: fields.next()?.parse().ok()?, has_ended })
+    let mut number = || fields.next()?.parse().ok();
+    Some(Process { pid, parent: number()?, group: number()?, session: number()?, has_ended })
 }
 
 /// The members of a process group that have not ended yet.
 pub(crate) fn members(group: Pid) -> Option<Vec<Pid>> {
     let is_member = |process: &Process| process.group == group.as_raw_nonzero().get() && !process.has_ended;
     Some(all()?.iter().filter(|process| is_member(process)).map(|process| process.pid).collect())
+}
+
+/// Whether nobody is there who could continue the members of our group if they are stopped: a shell, which is another's parent and in the same session.
+pub(crate) fn are_orphans() -> bool {
+    let (Some(all), Some(us)) = (all(), look(getpid())) else { return false };
+    let is_shell = |parent: i32| {
+        let is = |process: &Process| {
+            process.pid.as_raw_nonzero().get() == parent && process.session == us.session && process.group != us.group && !process.has_ended
+        };
+        all.iter().any(is)
+    };
+    !all.iter().any(|process| process.group == us.group && is_shell(process.parent))
 }
 
 /// All that descend from us and have not ended yet, as far as one look shows: those whose parent ends in that moment may be missed.

@@ -8,6 +8,7 @@ use heirlock::lease::KeyView;
 use heirlock::observe::span;
 
 use crate::exit::tell;
+use crate::stderr::Chatter;
 
 /// The first time that nothing is said: most waits are shorter.
 const QUIET: Duration = Duration::from_millis(300);
@@ -55,15 +56,14 @@ impl Line {
         let width = rustix::termios::tcgetwinsize(stderr()).map_or(0, |size| usize::from(size.ws_col));
         let cut: String = text.chars().take(if width == 0 { usize::MAX } else { width - 1 }).collect();
         // Back to the start, the text, and away with what is left of a longer one.
-        let _ = write!(stderr(), "\r{cut}\x1b[K");
-        let _ = stderr().flush();
+        let _ = Chatter.write_all(format!("\r{cut}\x1b[K").as_bytes());
     }
 }
 
 impl Drop for Line {
     fn drop(&mut self) {
         if self.is_shown {
-            let _ = writeln!(stderr());
+            let _ = Chatter.write_all(b"\n");
         }
     }
 }

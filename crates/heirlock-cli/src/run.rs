@@ -11,10 +11,11 @@ use tokio::time::timeout;
 
 use crate::args::{Job, Run};
 use crate::child::{self, Child};
-use crate::exit::{BUSY, CANNOT_RUN, EVICTED, Exit, LOST, NOT_FOUND, OWN, SIGNAL, tell};
+use crate::exit::{BUSY, CANNOT_RUN, EVICTED, Exit, LAST_LINES, LOST, NOT_FOUND, OWN, SIGNAL, tell};
 use crate::guardian::{self, Cause, Charge, Guardian, LAST_MOMENT, OnLost, Recruit, Word};
+use crate::pinned::Pinned;
 use crate::signals::Signals;
-use crate::{default_store, nested, progress};
+use crate::{default_store, nested, progress, stderr};
 
 /// How long the first connect may take.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -51,13 +52,14 @@ async fn try_run(run: Run, recruit: Recruit) -> Result<Exit, Exit> {
         locks = connect(&place.url, run.patience()) => locks?,
         signal = signals.end() => return Err(Exit::signal(signal)),
     };
+    let pinned = place.path().and_then(Pinned::at);
     if is_first_use {
         place.note_first_use();
     }
     let complaints = tokio::spawn(progress::complain(locks.clone()));
     let worker = Worker::new(user()).priority(run.priority);
     let lease = tokio::select! {
-        lease = wait(&locks, &run, &job, started, &worker) => lease,
+        lease = wait(&locks, &run, &job, started, &worker, pinned.as_ref()) => lease,
         never = progress::show(&locks, &job.name) => never,
         signal = signals.end() => Err(Exit::signal(signal)),
     };
@@ -89,7 +91,7 @@ pub(crate) async fn connect(url: &str, patience: Option<Duration>) -> Result<Loc
     }
 }
 
-async fn wait(locks: &Locks, run: &Run, job: &Job, started: Instant, worker: &Worker) -> Result<Lease, Exit> {
+async fn wait(locks: &Locks, run: &Run, job: &Job, started: Instant, worker: &Worker, pinned: Option<&Pinned>) -> Result<Lease, Exit> {
     let (mode, url) = (run.mode(), locks.url());
     // Who does not wait does not wait for itself.
     let is_nested = run.patience() != Some(Duration::ZERO) && nested::is_possible(&job.name, &url);
@@ -127,11 +129,15 @@ async fn wait(locks: &Locks, run: &Run, job: &Job, started: Instant, worker: &Wo
         }
         match worker.run(call.into_future()).await {
             Ok(lease) => {
+                if let Err(exit) = pinned.map_or(Ok(()), Pinned::check) {
+                    let _ = timeout(LAST_WORDS, lease.release()).await;
+                    return Err(exit);
+                }
                 tracing::debug!(key = %lease.key(), fence = lease.fence(), waited = ?started.elapsed(), "the lock is held");
                 return Ok(lease);
             }
-            // We were stopped for longer than a place in the queue is kept: queue again.
-            Err(error) if error.kind() == Kind::Lost => {}
+            // We were stopped for longer than a place in the queue is kept: queue again. Or the store is another one.
+            Err(error) if error.kind() == Kind::Lost => pinned.map_or(Ok(()), Pinned::check)?,
             Err(error) if asks_beside && error.kind() == Kind::Busy => {
                 let view = locks.inspect(&job.name).await.map_err(|error| Exit::own(error.chain()))?;
                 nested::refuse(&view, mode, &url, true)?;
@@ -172,6 +178,8 @@ impl Holder<'_> {
             Ok(continued) => {
                 let (url, name) = (self.locks.url(), &self.job.name);
                 let held = nested::with(name, lease.fence(), &url);
+                // What we have said comes before what the command says.
+                stderr::flush(LAST_LINES / 10);
                 self.guardian.start(&lease, child::environment(name, &lease, &url, held));
                 self.watch(&lease, continued).await
             }
@@ -216,14 +224,9 @@ impl Holder<'_> {
                     }
                     // One of us was stopped since the lock was granted, for so long that it is lost.
                     (Some(Word::Gone { cause: Some(cause) }), None) => return End::Of(Ok(0), Some(cause)),
-                    (Some(Word::Stopped { signal }), Some(child)) => {
-                        if child.is_stopped_by_terminal(signal) {
-                            child.stop_with_it().await;
-                            child.go_on();
-                        }
-                    }
+                    (Some(Word::Stopped { signal }), Some(child)) => child.stopped(signal).await,
                     (Some(Word::Ended { end }), Some(child)) => {
-                        child.ended();
+                        child.ended(end);
                         ended = Some(end);
                     }
                     (Some(Word::Gone { cause }), Some(_)) if ended.is_some() => {

@@ -43,10 +43,11 @@ fn give(terminal: &File, to: Pid) -> bool {
     given
 }
 
-/// Takes the foreground back from the command's group, if it has it.
-pub(crate) fn take_back(from: Pid) {
-    let Some(terminal) = terminal() else { return };
-    if tcgetpgrp(&terminal).is_ok_and(|foreground| foreground == from) {
+/// Takes the foreground back from the command's group, if it has it; tells whether it had.
+pub(crate) fn take_back(from: Pid) -> bool {
+    let Some(terminal) = terminal() else { return false };
+    let had = tcgetpgrp(&terminal).is_ok_and(|foreground| foreground == from);
+    if had {
         // We are in the background now: the signal that this raises would stop us. Blocked here only, so that no command inherits that.
         let mut ttou = SigSet::empty();
         ttou.add(Signal::SIGTTOU);
@@ -54,4 +55,5 @@ pub(crate) fn take_back(from: Pid) {
         let _ = tcsetpgrp(&terminal, getpgrp());
         let _ = ttou.thread_unblock();
     }
+    had
 }

@@ -1,8 +1,8 @@
 //! `--verbose`: what the library says, and what is decided here, on stderr.
 
-use std::io::{IsTerminal, stderr};
-
 use tracing::level_filters::LevelFilter;
+
+use crate::stderr::Chatter;
 
 /// From now on, if asked for: once for what is decided, twice for what is done all the time.
 pub(crate) fn start(times: u8) {
@@ -14,8 +14,8 @@ pub(crate) fn start(times: u8) {
     let lines = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_timer(tracing_subscriber::fmt::time::uptime())
-        .with_ansi(stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()))
-        .with_writer(stderr)
+        .with_ansi(false)
+        .with_writer(|| Chatter)
         // If nobody reads stderr, there is nobody to tell.
         .log_internal_errors(false)
         .finish();

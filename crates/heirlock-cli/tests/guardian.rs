@@ -3,62 +3,16 @@
 
 mod common;
 
-use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use common::tree::{lives, next_finds_nobody, pid, run_tree};
 use common::{Place, Running, eventually, stderr};
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::process::{Signal, kill_process};
 
 /// How often the cases of killed and stopped processes are run: more often under `ci/faults`.
 fn rounds() -> u32 {
     std::env::var("HEIRLOCK_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(5)
-}
-
-/// The process whose number stands in this file.
-fn pid(file: &Path) -> Pid {
-    let mut number = None;
-    eventually("its number is written", || {
-        number = std::fs::read_to_string(file).ok().and_then(|text| text.strip_suffix('\n')?.parse().ok()).and_then(Pid::from_raw);
-        number.is_some()
-    });
-    number.unwrap()
-}
-
-/// Whether it still runs.
-fn lives(pid: Pid) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    test_kill_process(pid).is_ok() && !stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))
-}
-
-/// A shell script that starts two who leave its group, writes their numbers and its own, and says `held`.
-fn tree(place: &Place, own: &str) -> String {
-    let [a, b, leader, guardian] = ["a", "b", "leader", "guardian"].map(|name| place.path(name).display().to_string());
-    format!(
-        "{own}; timeout 60 sh -c 'echo $$ > {a}; exec sleep 600' & setsid sh -c 'echo $$ > {b}; exec sleep 600' & \
-         echo $$ > {leader}; echo $PPID > {guardian}; while [ ! -s {a} ] || [ ! -s {b} ]; do sleep 0.01; done; echo held; wait; sleep 600"
-    )
-}
-
-/// Runs it; answers the processes of its tree.
-fn run_tree(place: &Place, options: &[&str], own: &str) -> (Running, [Pid; 3], Pid) {
-    for name in ["a", "b", "leader", "guardian"] {
-        let _ = std::fs::remove_file(place.path(name));
-    }
-    let script = tree(place, own);
-    let args: Vec<&str> = ["run"].iter().chain(options).chain(&["job", "--", "sh", "-c", &script]).copied().collect();
-    let running = Running::start(&mut place.heirlock(&args)).wait_for_line("held");
-    (running, ["a", "b", "leader"].map(|name| pid(&place.path(name))), pid(&place.path("guardian")))
-}
-
-/// The next that gets the lock finds nobody of the tree alive.
-fn next_finds_nobody(place: &Place, tree: [Pid; 3]) {
-    // A leader that has ended is there until its guardian goes.
-    let look =
-        "for pid; do case \"$(sed -n 's/^State:[[:space:]]*//p' /proc/$pid/status 2>/dev/null)\" in ''|Z*|X*) ;; *) exit 1;; esac; done";
-    let [a, b, c] = tree.map(|pid| pid.to_string());
-    let output = place.output(&["run", "job", "--", "sh", "-c", look, "look", &a, &b, &c]);
-    assert_eq!(output.status.code(), Some(0), "somebody of {tree:?} lives, or it did not get in: {}", stderr(&output));
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The guardian's own process: it starts the command, waits for its end, and ends it in time if its lock cannot be kept, whatever has become of
-//! heirlock. One thread, which was heirlock's only one when it was forked; nothing of the store is open here.
+//! heirlock. One thread, which was heirlock's only one when it was forked (and, once there is something to say, one that says it); nothing of the store
+//! is open here.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -15,6 +16,7 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use rustix::net::SendFlags;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 
 use super::plan::{Cause, LAST_MOMENT, Plan, Seen, Step};
@@ -45,8 +47,17 @@ pub(super) fn keep(charge: &Charge, socket: UnixStream, valid_until: &'static At
     // Not in heirlock's group: what a shell or a supervisor sends to that does not end or stop us. And by another name, for who kills by name.
     rustix::process::setpgid(None, None).map_err(|error| failed("have its own process group", &error))?;
     let _ = std::fs::write("/proc/self/comm", "lock-guardian");
-    let mut guardian =
-        Guardian { charge, socket, lines: Lines::default(), valid_until, mask, is_orphaned: false, lost: None, secret: None };
+    let mut guardian = Guardian {
+        charge,
+        socket,
+        lines: Lines::default(),
+        unsent: Vec::new(),
+        valid_until,
+        mask,
+        is_orphaned: false,
+        lost: None,
+        secret: None,
+    };
     let Some(leader) = guardian.start()? else { return Ok(()) };
     guardian.watch(leader, &ends)?;
     guardian.finish()
@@ -56,6 +67,8 @@ struct Guardian<'c> {
     charge: &'c Charge,
     socket: UnixStream,
     lines: Lines,
+    /// What heirlock has no room for: it may be stopped, and is not waited for.
+    unsent: Vec<u8>,
     valid_until: &'static AtomicU64,
     /// The signals that heirlock was started with blocked.
     mask: SigSet,
@@ -190,6 +203,8 @@ impl Guardian<'_> {
             }
             if let Ok(Some(status)) = wait(leader, WaitIdOptions::STOPPED)
                 && let Some(signal) = status.stopping_signal()
+                // A heirlock that is so far behind does not miss it.
+                && self.unsent.is_empty()
             {
                 self.say(&Word::Stopped { signal });
             }
@@ -206,20 +221,21 @@ impl Guardian<'_> {
     /// Sleeps until something happens, or so long.
     fn sleep(&mut self, ends: &SignalFd, pause: Duration) -> Result<(), String> {
         let timeout = rustix::time::Timespec::try_from(pause).ok();
-        let mut both =
-            [PollFd::from_borrowed_fd(ends.as_fd(), PollFlags::IN), PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)];
+        let what = if self.unsent.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
+        let mut both = [PollFd::from_borrowed_fd(ends.as_fd(), PollFlags::IN), PollFd::from_borrowed_fd(self.socket.as_fd(), what)];
         // An orphan's socket is always ready.
         let which = if self.is_orphaned { &mut both[..1] } else { &mut both[..] };
         match poll(which, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(format!("the guardian cannot wait: {error}")),
         }
-        let spoke = both[1].revents() != PollFlags::empty();
+        let spoke = both[1].revents().intersects(!PollFlags::OUT);
         // What they tell is looked up.
         while let Ok(Some(_)) = ends.read_signal() {}
         if spoke && !self.is_orphaned {
             self.hear();
         }
+        self.send(SendFlags::DONTWAIT);
         Ok(())
     }
 
@@ -252,6 +268,8 @@ impl Guardian<'_> {
             if self.is_orphaned {
                 return Ok(None);
             }
+            // There is nothing to watch over meanwhile.
+            self.send(SendFlags::empty());
             self.hear();
         }
     }
@@ -273,9 +291,22 @@ impl Guardian<'_> {
     }
 
     fn say(&mut self, word: &Word) {
-        // If heirlock has died there is nobody to tell, and the next look at the socket says so.
         if let Ok(line) = line(word) {
-            let _ = self.socket.write_all(&line);
+            self.unsent.extend(line);
+            self.send(SendFlags::DONTWAIT);
+        }
+    }
+
+    /// Sends what is unsent, as far as there is room for it.
+    fn send(&mut self, how: SendFlags) {
+        while !self.unsent.is_empty() {
+            match rustix::net::send(&self.socket, &self.unsent, how | SendFlags::NOSIGNAL) {
+                Ok(sent) => drop(self.unsent.drain(..sent)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                // If heirlock has died there is nobody to tell, and the next look at the socket says so.
+                Err(_) => self.unsent.clear(),
+            }
         }
     }
 }

@@ -30,7 +30,8 @@ pub(crate) use self::plan::{Cause, LAST_MOMENT, OnLost};
 pub(crate) use self::words::Word;
 use self::words::{Lines, Order, line};
 use crate::args::Job;
-use crate::exit::{Exit, tell};
+use crate::exit::{Exit, LAST_LINES, tell};
+use crate::stderr;
 
 /// How long an unharmed guardian may take to end.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -67,6 +68,7 @@ pub(crate) fn recruit(charge: &Charge) -> Result<Recruit, Exit> {
         Ok(ForkResult::Child) => {
             // Its end would be told only when we close it, too.
             drop(ours);
+            stderr::forked();
             let code = match keep::keep(charge, theirs, valid_until) {
                 Ok(()) => 0,
                 Err(why) => {
@@ -74,6 +76,7 @@ pub(crate) fn recruit(charge: &Charge) -> Result<Recruit, Exit> {
                     i32::from(crate::exit::OWN)
                 }
             };
+            stderr::flush(LAST_LINES);
             std::process::exit(code);
         }
         Err(error) => Err(failed("fork a guardian", &error)),

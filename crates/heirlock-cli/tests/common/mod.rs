@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+pub mod pty;
+pub mod tree;
+
 /// A folder with a store; the binary under test sees no other.
 pub struct Place {
     pub folder: TempDir,
