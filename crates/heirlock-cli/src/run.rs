@@ -11,11 +11,12 @@ use tokio::time::timeout;
 
 use crate::args::{Job, Run};
 use crate::child::{self, Child};
+use crate::doctor::clocks;
 use crate::exit::{BUSY, CANNOT_RUN, EVICTED, Exit, LAST_LINES, LOST, NOT_FOUND, OWN, SIGNAL, tell};
 use crate::guardian::{self, Cause, Charge, Guardian, LAST_MOMENT, OnLost, Recruit, Word};
 use crate::pinned::Pinned;
 use crate::signals::Signals;
-use crate::{default_store, nested, progress, stderr};
+use crate::{busy, default_store, nested, progress, stderr};
 
 /// How long the first connect may take.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -32,7 +33,7 @@ pub(crate) fn prepare(run: &Run) -> Result<Recruit, Exit> {
     Key::new(&job.name).map_err(|error| Exit::own(error.chain()))?;
     let grace = run.grace()?;
     let url = default_store::url(run.store.clone())?.url;
-    guardian::recruit(&Charge { job, url, on_lost: run.on_lost, grace })
+    guardian::recruit(&Charge { job, url, on_lost: run.on_lost, grace, ttl: run.ttl, max_hold: run.max_hold })
 }
 
 pub(crate) async fn run(run: Run, recruit: Recruit) -> Exit {
@@ -145,10 +146,24 @@ async fn wait(locks: &Locks, run: &Run, job: &Job, started: Instant, worker: &Wo
                 tokio::time::sleep(LOOK).await;
             }
             Err(error) if error.kind() == Kind::Busy || error.kind() == Kind::Timeout => {
-                return Err(if run.busy_code == BUSY { Exit::because(BUSY, error.chain()) } else { Exit::code(run.busy_code) });
+                // Whoever chose a code is a script, which knows what it means.
+                return Err(if run.busy_code == BUSY {
+                    Exit::because(BUSY, who_has_it(locks, &job.name, &error).await)
+                } else {
+                    Exit::code(run.busy_code)
+                });
             }
             Err(error) => return Err(Exit::of(&error, run.busy_code)),
         }
+    }
+}
+
+/// Why it was refused, by one look after it.
+async fn who_has_it(locks: &Locks, name: &str, error: &heirlock::Error) -> String {
+    match timeout(LAST_WORDS, locks.inspect(name)).await {
+        Ok(Ok(view)) => busy::line(&view, clocks::wall_ms(), error.kind() == Kind::Timeout).unwrap_or_else(|| error.chain()),
+        // It did answer a moment ago: what it said then is true as well.
+        _ => error.chain(),
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::tree::{lives, next_finds_nobody, pid, run_tree};
 use common::{Place, Running, eventually, stderr};
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// How often the cases of killed and stopped processes are run: more often under `ci/faults`.
 fn rounds() -> u32 {
@@ -170,10 +170,13 @@ fn case_c11_a_nested_run_does_not_wait_for_itself() {
     let place = Place::new();
     let this = env!("CARGO_BIN_EXE_heirlock");
     let since = Instant::now();
-    let output = place.output(&["run", "a", "--", this, "run", "a", "--", "true"]);
+    let outer = Running::start(&mut place.heirlock(&["run", "a", "--", this, "run", "a", "--", "true"]));
+    let ancestor = outer.pid();
+    let output = outer.finish();
     assert_eq!(output.status.code(), Some(80));
     assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
-    assert!(stderr(&output).contains("a is held by a run that this one is part of (pid "), "{}", stderr(&output));
+    let named = format!("a is held by a run that this one is part of (pid {ancestor}, ");
+    assert!(stderr(&output).contains(&named), "{named}: {}", stderr(&output));
     // Through another lock as well, and with a time to wait.
     assert_eq!(place.code(&["run", "a", "--", this, "run", "b", "--", this, "run", "-w", "9", "a", "true"]), 80);
     // Who does not wait is merely busy; readers stand beside each other, and so do slots and other names.
@@ -182,6 +185,35 @@ fn case_c11_a_nested_run_does_not_wait_for_itself() {
     assert_eq!(place.code(&["run", "-s", "a", "--", this, "run", "a", "true"]), 80);
     assert_eq!(place.code(&["run", "--slots", "2", "s", "--", this, "run", "--slots", "2", "s", "true"]), 0);
     assert_eq!(place.code(&["run", "a", "--", this, "run", "b", "true"]), 0);
+}
+
+#[test]
+fn case_c11_slots_that_are_all_held_above_are_not_waited_for() {
+    let place = Place::new();
+    let this = env!("CARGO_BIN_EXE_heirlock");
+    for slots in [1, 2, 3] {
+        let name = format!("pool {slots}");
+        let n = slots.to_string();
+        let deep = |levels: usize| -> Vec<&str> {
+            let level = ["run", "--slots", &n, &name, "--", this];
+            let mut words: Vec<&str> = (0..levels).flat_map(|_| level).collect();
+            *words.last_mut().unwrap() = "true";
+            words
+        };
+        assert_eq!(place.code(&deep(slots)), 0, "{slots} within each other have their slots");
+        let since = Instant::now();
+        let output = place.output(&deep(slots + 1));
+        assert_eq!(output.status.code(), Some(80), "{}", stderr(&output));
+        assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
+        assert!(stderr(&output).contains("is held by a run that this one is part of (pid "), "{}", stderr(&output));
+    }
+    // One of them is another's: that is waited for.
+    let other = Running::start(&mut place.heirlock(&["run", "--slots", "2", "pool", "--", "sh", "-c", "echo held; exec sleep 600"]));
+    let other = other.wait_for_line("held");
+    let waiting = Running::start(&mut place.heirlock(&["run", "--slots", "2", "pool", "--", this, "run", "--slots", "2", "pool", "true"]));
+    eventually("it waits", || String::from_utf8_lossy(&place.output(&["show", "pool"]).stdout).contains("waits 1"));
+    drop(other);
+    assert_eq!(waiting.finish().status.code(), Some(0));
 }
 
 #[test]
@@ -231,7 +263,16 @@ fn a_command_is_ended_when_it_has_held_for_long_enough() {
     let output = place.output(&["run", "--max-hold", "3", "a", "--", "sh", "-c", "sleep 600"]);
     assert_eq!(output.status.code(), Some(79), "{}", stderr(&output));
     assert!(since.elapsed() < Duration::from_secs(6), "{:?}", since.elapsed());
+    let why = "ending the command, for the lock on a is lost: it was held for as long as --max-hold allows";
+    assert!(stderr(&output).contains(why) && stderr(&output).lines().count() == 1, "{}", stderr(&output));
     assert_eq!(place.code(&["run", "-w", "3", "a", "true"]), 0);
+    // A loss before that has another reason.
+    let args = ["run", "--ttl", "3", "--max-hold", "60", "a", "--", "sh", "-c", "echo held; exec sleep 600"];
+    let running = Running::start(&mut place.heirlock(&args)).wait_for_line("held");
+    std::fs::remove_file(place.path("locks.db")).unwrap();
+    let output = running.finish();
+    assert_eq!(output.status.code(), Some(79), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("--max-hold"), "{}", stderr(&output));
 }
 
 #[test]

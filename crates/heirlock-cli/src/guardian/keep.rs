@@ -23,6 +23,7 @@ use super::plan::{Cause, LAST_MOMENT, Plan, Seen, Step};
 use super::words::{Lines, Order, Word, line};
 use super::{Charge, tree};
 use crate::args::Job;
+use crate::at_start;
 use crate::exit::tell;
 use crate::processes;
 
@@ -57,6 +58,7 @@ pub(super) fn keep(charge: &Charge, socket: UnixStream, valid_until: &'static At
         is_orphaned: false,
         lost: None,
         secret: None,
+        since: BootClock.now(),
     };
     let Some(leader) = guardian.start()? else { return Ok(()) };
     guardian.watch(leader, &ends)?;
@@ -77,6 +79,8 @@ struct Guardian<'c> {
     /// Why the lock is lost, if heirlock says so.
     lost: Option<String>,
     secret: Option<[u8; 16]>,
+    /// When it was told that the lock is held.
+    since: Moment,
 }
 
 impl Guardian<'_> {
@@ -86,6 +90,7 @@ impl Guardian<'_> {
             match self.order()? {
                 Some(Order::Start { environment, secret }) => {
                     self.secret = Some(secret);
+                    self.since = BootClock.now();
                     break environment;
                 }
                 Some(Order::Lose { .. }) => {}
@@ -106,10 +111,11 @@ impl Guardian<'_> {
             if left(valid_until) <= LAST_MOMENT {
                 return Err(std::io::Error::from_raw_os_error(TOO_LATE));
             }
+            at_start::restore();
             mask.thread_set_mask().map_err(std::io::Error::from)
         };
-        // SAFETY: between fork and exec this only loads a number, asks the clock, and changes the signal mask, all of which is safe in a signal handler
-        // and so after a fork; it allocates nothing.
+        // SAFETY: between fork and exec this only loads numbers, asks the clock, and changes the signal mask and what is ignored, all of which is safe in
+        // a signal handler and so after a fork; it allocates nothing.
         unsafe { command.pre_exec(begin) };
         match command.spawn() {
             Ok(child) => {
@@ -182,6 +188,7 @@ impl Guardian<'_> {
 
     fn why(&self, cause: Cause) -> &str {
         match cause {
+            Cause::Expiring if self.charge.is_longest(BootClock.now().since(self.since)) => "it was held for as long as --max-hold allows",
             Cause::Expiring => "it could not be renewed in time",
             Cause::Told => self.lost.as_deref().unwrap_or("another may hold it"),
             Cause::Orphaned => "the heirlock that renewed it has died",
