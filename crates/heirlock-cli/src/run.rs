@@ -4,10 +4,10 @@ use std::future::IntoFuture;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use heirlock::lease::{Key, Mode};
+use heirlock::lease::{Key, Mode, Token};
 use heirlock::{Kind, Lease, Locks, LostReason, Released, Worker};
 use rustix::process::Pid;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::args::{Job, Run};
 use crate::child::{self, Child};
@@ -24,6 +24,8 @@ const CONNECT: Duration = Duration::from_secs(10);
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How often a valid lease is looked at, at least.
 const GLANCE: Duration = Duration::from_secs(1);
+/// How long the guardian may take to start the command before a signal is taken to mean us.
+const START: Duration = Duration::from_secs(1);
 /// How often a nested run looks whether the one above it has ended.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -59,8 +61,9 @@ async fn try_run(run: Run, recruit: Recruit) -> Result<Exit, Exit> {
     }
     let complaints = tokio::spawn(progress::complain(locks.clone()));
     let worker = Worker::new(user()).priority(run.priority);
+    let witness = guardian.witness()?;
     let lease = tokio::select! {
-        lease = wait(&locks, &run, &job, started, &worker, pinned.as_ref()) => lease,
+        lease = wait(&locks, &run, &job, started, &worker, pinned.as_ref(), witness) => lease,
         never = progress::show(&locks, &job.name) => never,
         signal = signals.end() => Err(Exit::signal(signal)),
     };
@@ -92,7 +95,15 @@ pub(crate) async fn connect(url: &str, patience: Option<Duration>) -> Result<Loc
     }
 }
 
-async fn wait(locks: &Locks, run: &Run, job: &Job, started: Instant, worker: &Worker, pinned: Option<&Pinned>) -> Result<Lease, Exit> {
+async fn wait(
+    locks: &Locks,
+    run: &Run,
+    job: &Job,
+    started: Instant,
+    worker: &Worker,
+    pinned: Option<&Pinned>,
+    witness: impl Fn(Token) + Clone + Send + Sync + 'static,
+) -> Result<Lease, Exit> {
     let (mode, url) = (run.mode(), locks.url());
     // Who does not wait does not wait for itself.
     let is_nested = run.patience() != Some(Duration::ZERO) && nested::is_possible(&job.name, &url);
@@ -101,7 +112,7 @@ async fn wait(locks: &Locks, run: &Run, job: &Job, started: Instant, worker: &Wo
             let view = locks.inspect(&job.name).await.map_err(|error| Exit::own(error.chain()))?;
             nested::refuse(&view, mode, &url, false)?;
         }
-        let mut call = locks.lock(&job.name).ttl(run.ttl);
+        let mut call = locks.lock(&job.name).ttl(run.ttl).on_ticket(witness.clone());
         call = call.command(Path::new(&job.program).file_name().unwrap_or(&job.program).to_string_lossy());
         if let Some(why) = &run.why {
             call = call.why(why);
@@ -143,7 +154,7 @@ async fn wait(locks: &Locks, run: &Run, job: &Job, started: Instant, worker: &Wo
                 let view = locks.inspect(&job.name).await.map_err(|error| Exit::own(error.chain()))?;
                 nested::refuse(&view, mode, &url, true)?;
                 // The one above us has ended meanwhile.
-                tokio::time::sleep(LOOK).await;
+                sleep(LOOK).await;
             }
             Err(error) if error.kind() == Kind::Busy || error.kind() == Kind::Timeout => {
                 // Whoever chose a code is a script, which knows what it means.
@@ -184,6 +195,8 @@ enum End {
     Unstarted(Exit),
     /// The guardian could not do its work, and heirlock has ended the command itself.
     Unguarded(u8, String),
+    /// A signal came while the guardian did not start the command.
+    Withdrawn(i32),
 }
 
 impl Holder<'_> {
@@ -210,6 +223,10 @@ impl Holder<'_> {
                 let _ = timeout(LAST_WORDS, lease.release()).await;
                 Exit::because(code, why)
             }
+            End::Withdrawn(signal) => {
+                let _ = timeout(LAST_WORDS, lease.release()).await;
+                Exit::signal(signal)
+            }
             End::Of(end, cause) => tokio::select! {
                 exit = finish(lease, end, cause) => exit,
                 signal = self.signals.end() => {
@@ -225,7 +242,8 @@ impl Holder<'_> {
     async fn watch(&mut self, lease: &Lease, continued: tokio::signal::unix::Signal) -> End {
         let mut continued = Some(continued);
         let mut child: Option<Child> = None;
-        let (mut ended, mut is_told) = (None, false);
+        let (mut ended, mut is_told, mut is_refused) = (None, false, false);
+        let start = Instant::now() + START;
         loop {
             tokio::select! {
                 biased;
@@ -244,26 +262,30 @@ impl Holder<'_> {
                         child.ended(end);
                         ended = Some(end);
                     }
+                    (Some(Word::Refused), Some(_)) => is_refused = true,
                     (Some(Word::Gone { cause }), Some(_)) if ended.is_some() => {
                         return End::Of(ended.unwrap_or(Ok(0)), cause);
                     }
                     (Some(_), _) => return self.unguarded(lease, child.as_ref(), "its guardian speaks nonsense").await,
                     (None, _) => return self.unguarded(lease, child.as_ref(), "its guardian was killed").await,
                 },
-                // Kept until there is somebody to send it to: the command may run before we hear of it.
-                signal = self.signals.next(), if child.is_some() => {
-                    if let Some(child) = &child {
-                        child.signal(signal);
-                    }
+                signal = next_signal(&mut self.signals, child.is_none().then_some(start)) => {
+                    let Some(child) = &child else {
+                        self.guardian.end_tree(None, Duration::ZERO, || lease.remaining()).await;
+                        return End::Withdrawn(signal);
+                    };
+                    child.signal(signal);
                 }
                 reason = lease.lost(), if !is_told => {
                     is_told = true;
                     self.guardian.lose(reason.to_string());
                 }
-                () = near_the_end(lease), if self.run.on_lost != OnLost::Notify => {
+                // Who is not allowed to is not slow.
+                () = near_the_end(lease), if self.run.on_lost != OnLost::Notify && !is_refused => {
                     let end = self.unguarded(lease, child.as_ref(), "its guardian did not end it in time").await;
                     // The lock is lost, whoever is slow.
-                    return if let End::Unguarded(_, why) = end { End::Unguarded(LOST, why) } else { end };
+                    let code = if lease.lost_reason() == Some(LostReason::Evicted) { EVICTED } else { LOST };
+                    return if let End::Unguarded(_, why) = end { End::Unguarded(code, why) } else { end };
                 }
             }
         }
@@ -273,9 +295,17 @@ impl Holder<'_> {
     async fn unguarded(&self, lease: &Lease, child: Option<&Child>, why: &str) -> End {
         tell(&format!("ending the command: {why}"));
         let grace = self.run.grace().unwrap_or_default();
-        guardian::end_tree(child.map(|child| child.group), grace, || lease.remaining()).await;
+        self.guardian.end_tree(child.map(|child| child.group), grace, || lease.remaining()).await;
         End::Unguarded(OWN, format!("the command was ended, for {why}"))
     }
+}
+
+/// The next signal for the command; if it has not been started by then, the next one that ends us.
+async fn next_signal(signals: &mut Signals, start: Option<Instant>) -> i32 {
+    let Some(start) = start else { return signals.next().await };
+    // Kept until there is somebody to send it to: the command may run before we hear of it.
+    sleep(start.saturating_duration_since(Instant::now())).await;
+    signals.end().await
 }
 
 /// Until the guardian should long have ended the command, and another can soon hold the lock.
@@ -285,12 +315,12 @@ async fn near_the_end(lease: &Lease) {
         if left.is_zero() {
             if lease.remaining().is_zero() {
                 // Lost out of turn: the guardian was told of it a moment ago.
-                tokio::time::sleep(LAST_MOMENT).await;
+                sleep(LAST_MOMENT).await;
             }
             return;
         }
         // A timed wait does not count suspend.
-        tokio::time::sleep(left.min(GLANCE)).await;
+        sleep(left.min(GLANCE)).await;
     }
 }
 
@@ -305,6 +335,11 @@ async fn finish(lease: Lease, end: Result<i32, i32>, cause: Option<Cause>) -> Ex
     let before = lease.lost_reason();
     match (before, lease.release().await) {
         (Some(LostReason::Evicted), _) => Exit::because(EVICTED, format!("an operator took the lock on {key} away")),
+        // The guardian saw the command end while the lock was valid: only we were late.
+        (Some(LostReason::Expired | LostReason::MaxHold), _) | (None, Ok(Released::AlreadyLost)) if !was_valid => Exit::because(
+            own_code(end),
+            format!("the command ended in time, but heirlock was held up, and the lock on {key} has expired before it was released"),
+        ),
         (Some(reason), _) => Exit::because(LOST, format!("the lock on {key} was lost before the command ended: {reason}")),
         (None, Ok(Released::AlreadyLost)) => Exit::because(LOST, format!("the lock on {key} was lost before the command ended")),
         (None, Ok(Released::InTime | Released::StillHeld)) => Exit::code(own_code(end)),

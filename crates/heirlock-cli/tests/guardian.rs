@@ -109,27 +109,89 @@ fn a_guardian_that_is_stopped_does_not_let_the_command_outlive_its_lock() {
     assert!(tree.iter().all(|pid| !lives(*pid)), "{tree:?}");
 }
 
+/// One that waits for the lock, and its guardian.
+fn waiting(place: &Place, options: &[&str], script: &str) -> (Running, Pid) {
+    let args: Vec<&str> = ["run"].iter().chain(options).chain(&["job", "--", "sh", "-c", script]).copied().collect();
+    let waiting = Running::start(&mut place.heirlock(&args));
+    eventually("it waits", || String::from_utf8_lossy(&place.output(&["ls"]).stdout).contains("waits 1"));
+    let children = format!("/proc/{0}/task/{0}/children", waiting.pid());
+    let guardian = Pid::from_raw(std::fs::read_to_string(children).unwrap().trim().parse().unwrap()).unwrap();
+    (waiting, guardian)
+}
+
+/// Ends the holder, and returns when another holds.
+fn hand_over(place: &Place, holder: Running) {
+    let before = holder.pid().to_string();
+    drop(holder);
+    eventually("the next one holds", || {
+        let shown = String::from_utf8_lossy(&place.output(&["show", "job"]).stdout).into_owned();
+        shown.contains("held by") && !shown.contains(&before)
+    });
+}
+
 #[test]
 fn a_guardian_that_was_stopped_for_too_long_starts_nothing() {
     let place = Place::new();
     let holder = place.holder("job");
     let file = place.path("ran");
-    let script = format!("touch {}", file.display());
-    let waiting = Running::start(&mut place.heirlock(&["run", "--ttl", "3", "job", "--", "sh", "-c", &script]));
-    eventually("it waits", || String::from_utf8_lossy(&place.output(&["ls"]).stdout).contains("waits 1"));
-    let children = format!("/proc/{0}/task/{0}/children", waiting.pid());
-    let guardian = Pid::from_raw(std::fs::read_to_string(children).unwrap().trim().parse().unwrap()).unwrap();
+    let (waiting, guardian) = waiting(&place, &["--ttl", "3"], &format!("touch {}", file.display()));
     kill_process(guardian, Signal::STOP).unwrap();
-    let before = holder.pid().to_string();
-    drop(holder);
-    eventually("it holds", || {
-        let shown = String::from_utf8_lossy(&place.output(&["show", "job"]).stdout).into_owned();
-        shown.contains("held by") && !shown.contains(&before)
-    });
+    hand_over(&place, holder);
     std::fs::remove_file(place.path("locks.db")).unwrap();
     let output = waiting.finish();
     assert_eq!(output.status.code(), Some(79), "{}", stderr(&output));
     assert!(!file.exists(), "it was continued when another could hold, and did not start the command");
+}
+
+#[test]
+fn a_signal_ends_a_run_whose_guardian_does_not_start_the_command() {
+    let place = Place::new();
+    let holder = place.holder("job");
+    let (waiting, guardian) = waiting(&place, &[], "sleep 600");
+    kill_process(guardian, Signal::STOP).unwrap();
+    hand_over(&place, holder);
+    waiting.signal(Signal::TERM);
+    assert_eq!(waiting.finish().status.code(), Some(143));
+    assert!(!lives(guardian));
+    assert_eq!(place.code(&["run", "-n", "job", "true"]), 0);
+}
+
+#[test]
+fn a_heirlock_that_is_killed_while_it_waits_leaves_the_queue() {
+    let place = Place::new();
+    let holder = place.holder("job");
+    let (mut waiting, guardian) = waiting(&place, &["--ttl", "600"], "sleep 600");
+    waiting.child.kill().unwrap();
+    waiting.child.wait().unwrap();
+    eventually("nobody waits", || !String::from_utf8_lossy(&place.output(&["ls"]).stdout).contains("waits 1"));
+    eventually("its guardian ends", || !lives(guardian));
+    drop(holder);
+    assert_eq!(place.code(&["run", "-n", "job", "true"]), 0);
+}
+
+#[test]
+fn a_command_that_ended_in_time_has_its_own_code_however_late_heirlock_is() {
+    let place = Place::new();
+    let mut command = place.heirlock(&["run", "--ttl", "3", "job", "--", "sh", "-c", "echo held; read line; exit 5"]);
+    let mut running = Running::start(command.stdin(Stdio::piped())).wait_for_line("held");
+    running.signal(Signal::STOP);
+    drop(running.child.stdin.take());
+    // The lock is kept for nobody any more, and free when its ttl is over.
+    assert_eq!(place.code(&["run", "job", "true"]), 0);
+    running.signal(Signal::CONT);
+    let output = running.finish();
+    assert_eq!(output.status.code(), Some(5));
+    assert!(stderr(&output).contains("the command ended in time"), "{}", stderr(&output));
+}
+
+#[test]
+fn an_eviction_is_told_as_one_though_the_guardian_is_stopped() {
+    let place = Place::new();
+    let (running, tree, guardian) = run_tree(&place, &["--ttl", "3"], "trap '' TERM");
+    kill_process(guardian, Signal::STOP).unwrap();
+    assert_eq!(place.code(&["evict", "job"]), 0);
+    assert_eq!(running.finish().status.code(), Some(81));
+    assert!(tree.iter().all(|pid| !lives(*pid)), "{tree:?}");
 }
 
 #[test]

@@ -20,8 +20,9 @@ use rustix::net::SendFlags;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 
 use super::plan::{Cause, LAST_MOMENT, Plan, Seen, Step};
+use super::tree::{self, Tree};
 use super::words::{Lines, Order, Word, line};
-use super::{Charge, tree};
+use super::{Charge, Refusal};
 use crate::args::Job;
 use crate::at_start;
 use crate::exit::tell;
@@ -44,7 +45,7 @@ pub(super) fn keep(charge: &Charge, socket: UnixStream, valid_until: &'static At
     ends.add(nix::sys::signal::Signal::SIGCHLD);
     let ends =
         SignalFd::with_flags(&ends, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(|error| failed("hear of ends", &error))?;
-    tree::adopt().map_err(|error| failed("adopt orphans", &error))?;
+    let tree = Tree::adopt().map_err(|error| failed("adopt orphans", &error))?;
     // Not in heirlock's group: what a shell or a supervisor sends to that does not end or stop us. And by another name, for who kills by name.
     rustix::process::setpgid(None, None).map_err(|error| failed("have its own process group", &error))?;
     let _ = std::fs::write("/proc/self/comm", "lock-guardian");
@@ -52,12 +53,14 @@ pub(super) fn keep(charge: &Charge, socket: UnixStream, valid_until: &'static At
         charge,
         socket,
         lines: Lines::default(),
+        tree,
         unsent: Vec::new(),
         valid_until,
         mask,
         is_orphaned: false,
         lost: None,
-        secret: None,
+        ticket: None,
+        refusal: Refusal::default(),
         since: BootClock.now(),
     };
     let Some(leader) = guardian.start()? else { return Ok(()) };
@@ -69,6 +72,7 @@ struct Guardian<'c> {
     charge: &'c Charge,
     socket: UnixStream,
     lines: Lines,
+    tree: Tree,
     /// What heirlock has no room for: it may be stopped, and is not waited for.
     unsent: Vec<u8>,
     valid_until: &'static AtomicU64,
@@ -78,7 +82,8 @@ struct Guardian<'c> {
     is_orphaned: bool,
     /// Why the lock is lost, if heirlock says so.
     lost: Option<String>,
-    secret: Option<[u8; 16]>,
+    ticket: Option<Leave>,
+    refusal: Refusal,
     /// When it was told that the lock is held.
     since: Moment,
 }
@@ -88,15 +93,24 @@ impl Guardian<'_> {
     fn start(&mut self) -> Result<Option<Pid>, String> {
         let environment = loop {
             match self.order()? {
-                Some(Order::Start { environment, secret }) => {
-                    self.secret = Some(secret);
-                    self.since = BootClock.now();
-                    break environment;
+                Some(Order::Start { environment }) => break environment,
+                Some(Order::Ask { secret }) => {
+                    // The request may still be on its way to the store, and must not be granted after we have left.
+                    self.ticket = Some(Leave { token: Token::from_bytes(secret), settled: false });
                 }
                 Some(Order::Lose { .. }) => {}
-                Some(Order::Done) | None => return Ok(None),
+                Some(Order::Done) => return Ok(None),
+                // Killed while it waited, or just when it had got the lock.
+                None => {
+                    self.leave()?;
+                    return Ok(None);
+                }
             }
         };
+        self.since = BootClock.now();
+        if let Some(ticket) = &mut self.ticket {
+            ticket.settled = true;
+        }
         let mut command = command(&self.charge.job);
         command.process_group(0);
         for (name, value) in environment {
@@ -150,13 +164,15 @@ impl Guardian<'_> {
                 }
             }
             let step = plan.next(self.seen());
-            self.act(step, leader);
+            if self.act(step, leader) {
+                self.say(&Word::Refused);
+            }
             // Whoever is to end ends with all that descends from the command; else only its group is waited for.
-            if has_ended && if plan.is_ending() { is_alone(leader) } else { is_alone(leader) || is_empty(leader) } {
+            if has_ended && (self.tree.is_gone() || (!plan.is_ending() && !tree::is_populated(leader))) {
                 self.say(&Word::Gone { cause: plan.cause() });
                 return Ok(());
             }
-            let mut pause = Plan::pause(step);
+            let mut pause = Plan::pause(step).max(self.refusal.pause());
             if has_ended {
                 pause = pause.min(look);
                 look = (look * 2).min(LOOKS.1);
@@ -170,20 +186,24 @@ impl Guardian<'_> {
         Seen { now: BootClock.now(), valid_until, is_told: self.lost.is_some(), is_orphaned: self.is_orphaned }
     }
 
-    fn act(&self, step: Step, leader: Pid) {
-        match step {
-            Step::Wait(_) => {}
+    /// Does it. Tells whether a process has refused our signals, the first time.
+    fn act(&mut self, step: Step, leader: Pid) -> bool {
+        let refused = match step {
+            Step::Wait(_) => None,
             Step::Notify(cause) => {
                 tell(&format!("the lock on {} is lost, and the command goes on: {}", self.charge.job.name, self.why(cause)));
+                None
             }
             Step::Term(cause) => {
-                tell(&format!("ending the command, for the lock on {} is lost: {}", self.charge.job.name, self.why(cause)));
-                tree::signal(Some(leader), Signal::TERM);
+                let refused = self.tree.signal(Some(leader), Signal::TERM);
                 // One that is stopped could not act on it.
-                tree::signal(Some(leader), Signal::CONT);
+                self.tree.signal(Some(leader), Signal::CONT);
+                tell(&format!("ending the command, for the lock on {} is lost: {}", self.charge.job.name, self.why(cause)));
+                refused
             }
-            Step::Kill(_) => tree::signal(Some(leader), Signal::KILL),
-        }
+            Step::Kill(_) => self.tree.signal(Some(leader), Signal::KILL),
+        };
+        self.refusal.note(refused)
     }
 
     fn why(&self, cause: Cause) -> &str {
@@ -253,11 +273,16 @@ impl Guardian<'_> {
                 return Ok(());
             }
         }
-        let Some(secret) = self.secret else { return Ok(()) };
+        self.leave()
+    }
+
+    /// Gives back the lock, or the place in its queue.
+    fn leave(&self) -> Result<(), String> {
+        let Some(ticket) = self.ticket else { return Ok(()) };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
         let leave = async {
             let store = heirlock::open_store(&self.charge.url).await?;
-            store.leave(&Key::new(&self.charge.job.name)?, Leave { token: Token::from_bytes(secret), settled: true }).await
+            store.leave(&Key::new(&self.charge.job.name)?, ticket).await
         };
         match runtime.block_on(async { tokio::time::timeout(LAST_WORDS, leave).await }) {
             Ok(Ok(_)) => Ok(()),
@@ -350,14 +375,4 @@ fn wait(whom: Pid, what: WaitIdOptions) -> Result<Option<WaitIdStatus>, Errno> {
             seen => return seen,
         }
     }
-}
-
-/// Whether nothing descends from us but the leader, which has ended: who outlives its parent is our child.
-fn is_alone(leader: Pid) -> bool {
-    processes::children().is_some_and(|children| children == [leader])
-}
-
-/// Whether nobody of the leader's group is left; no where the system does not tell.
-fn is_empty(leader: Pid) -> bool {
-    processes::members(leader).is_some_and(|members| members.is_empty())
 }

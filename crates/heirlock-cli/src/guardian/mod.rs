@@ -16,22 +16,28 @@ mod tree;
 mod words;
 
 use std::io::ErrorKind;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream as Socket;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use heirlock::Lease;
+use heirlock::lease::Token;
 use nix::unistd::ForkResult;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, waitid};
 use tokio::net::UnixStream;
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 pub(crate) use self::plan::{Cause, LAST_MOMENT, OnLost};
+use self::tree::Tree;
 pub(crate) use self::words::Word;
 use self::words::{Lines, Order, line};
 use crate::args::Job;
 use crate::exit::{Exit, LAST_LINES, tell};
-use crate::stderr;
+use crate::{processes, stderr};
 
 /// How long an unharmed guardian may take to end.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -39,6 +45,8 @@ const FAREWELL: Duration = Duration::from_secs(1);
 const HEARD: Duration = Duration::from_millis(500);
 /// How often the rest of a tree is looked at.
 const LOOK: Duration = Duration::from_millis(10);
+/// And if there is somebody in it who cannot be ended.
+const RETRY: Duration = Duration::from_millis(200);
 
 /// What a guardian is told at its birth.
 pub(crate) struct Charge {
@@ -64,20 +72,27 @@ impl Charge {
 pub(crate) struct Recruit {
     pid: Pid,
     socket: Socket,
+    tree: Tree,
     valid_until: &'static AtomicU64,
 }
 
 /// Forks a guardian.
 pub(crate) fn recruit(charge: &Charge) -> Result<Recruit, Exit> {
     let failed = |what: &str, error: &dyn std::fmt::Display| Exit::own(format!("cannot {what}: {error}"));
+    if !processes::are_shown() {
+        return Err(Exit::own(
+            "/proc does not show this process, so what the command starts could not be ended if the lock is lost: mount the /proc of this pid \
+             namespace (mount -t proc proc /proc, or unshare --mount-proc)",
+        ));
+    }
     let valid_until = page::shared().map_err(|error| failed("share memory with a guardian", &error))?;
     let (ours, theirs) = Socket::pair().map_err(|error| failed("make a socket for a guardian", &error))?;
-    tree::adopt().map_err(|error| failed("adopt orphans", &error))?;
+    let tree = Tree::adopt().map_err(|error| failed("adopt orphans", &error))?;
     // SAFETY: this process has one thread, so the child is a whole process and may do whatever this one may: no other thread can have held a lock.
     match unsafe { nix::unistd::fork() } {
         Ok(ForkResult::Parent { child }) => {
             let pid = Pid::from_raw(child.as_raw()).ok_or_else(|| Exit::own("the guardian has no process id"))?;
-            Ok(Recruit { pid, socket: ours, valid_until })
+            Ok(Recruit { pid, socket: ours, tree, valid_until })
         }
         Ok(ForkResult::Child) => {
             // Its end would be told only when we close it, too.
@@ -101,8 +116,10 @@ pub(crate) fn recruit(charge: &Charge) -> Result<Recruit, Exit> {
 pub(crate) struct Guardian {
     pid: Pid,
     socket: UnixStream,
+    tree: Tree,
     lines: Lines,
     valid_until: &'static AtomicU64,
+    reaper: Option<JoinHandle<()>>,
 }
 
 impl Recruit {
@@ -111,7 +128,9 @@ impl Recruit {
         let failed = |error: std::io::Error| Exit::own(format!("cannot talk to the guardian: {error}"));
         self.socket.set_nonblocking(true).map_err(failed)?;
         let socket = UnixStream::from_std(self.socket).map_err(failed)?;
-        Ok(Guardian { pid: self.pid, socket, lines: Lines::default(), valid_until: self.valid_until })
+        // The first process of a namespace is the parent of all who lose theirs. Others have no children but the guardian while that lives.
+        let reaper = getpid().is_init().then(|| tokio::spawn(tree::reap(self.pid)));
+        Ok(Guardian { pid: self.pid, socket, tree: self.tree, lines: Lines::default(), valid_until: self.valid_until, reaper })
     }
 }
 
@@ -120,7 +139,14 @@ impl Guardian {
     pub(crate) fn start(&self, lease: &Lease, environment: Vec<(String, Option<String>)>) {
         // The guardian looks at it from its first moment on.
         lease.publish_validity(self.valid_until);
-        self.order(&Order::Start { environment, secret: *lease.token().as_bytes() });
+        self.order(&Order::Start { environment });
+    }
+
+    /// What tells it of each ticket for the lock before the store hears of it: should heirlock die, it gives back the last of them, waiting or held.
+    pub(crate) fn witness(&self) -> Result<impl Fn(Token) + Clone + Send + Sync + 'static, Exit> {
+        let failed = |error: std::io::Error| Exit::own(format!("cannot talk to the guardian: {error}"));
+        let socket = Arc::new(self.socket.as_fd().try_clone_to_owned().map_err(failed)?);
+        Ok(move |token: Token| send(socket.as_fd(), &Order::Ask { secret: *token.as_bytes() }))
     }
 
     /// The lock is lost.
@@ -160,23 +186,55 @@ impl Guardian {
     }
 
     fn order(&self, order: &Order) {
-        // A guardian that has died is noticed where its words are waited for, and there is room for the few that there are.
-        if let Ok(line) = line(order) {
-            let _ = rustix::io::write(&self.socket, &line);
+        send(self.socket.as_fd(), order);
+    }
+
+    /// Ends all that descends from us, when the guardian cannot: TERM, then KILL at the end of the grace, or of the time that `left` still gives. The
+    /// guardian, should it be stopped, goes with the rest.
+    pub(crate) async fn end_tree(&self, group: Option<Pid>, grace: Duration, left: impl Fn() -> Duration) {
+        if let Some(reaper) = &self.reaper {
+            // The leader is to keep its number.
+            reaper.abort();
+        }
+        let (since, mut refusal) = (Instant::now(), Refusal::default());
+        refusal.note(self.tree.signal(group, Signal::TERM));
+        self.tree.signal(group, Signal::CONT);
+        while !self.tree.is_gone() {
+            if since.elapsed() >= grace || left() <= LAST_MOMENT {
+                refusal.note(self.tree.signal(group, Signal::KILL));
+            }
+            sleep(LOOK.max(refusal.pause())).await;
         }
     }
 }
 
-/// Ends all that descends from us, when the guardian cannot: TERM, then KILL at the end of the grace, or of the time that `left` still gives.
-/// The guardian, should it be stopped, goes with the rest.
-pub(crate) async fn end_tree(group: Option<Pid>, grace: Duration, left: impl Fn() -> Duration) {
-    let since = std::time::Instant::now();
-    tree::signal(group, Signal::TERM);
-    tree::signal(group, Signal::CONT);
-    while !tree::is_gone() {
-        if since.elapsed() >= grace || left() <= LAST_MOMENT {
-            tree::signal(group, Signal::KILL);
-        }
-        sleep(LOOK).await;
+fn send(socket: BorrowedFd<'_>, order: &Order) {
+    // A guardian that has died is noticed where its words are waited for, and there is room for the few that there are.
+    if let Ok(line) = line(order) {
+        let _ = rustix::io::write(socket, &line);
+    }
+}
+
+/// A process that should end, and may not be sent signals by us.
+#[derive(Default)]
+struct Refusal(Option<Pid>);
+
+impl Refusal {
+    /// Says so once: then this answers true.
+    fn note(&mut self, refused: Option<Pid>) -> bool {
+        let Some(pid) = refused.filter(|_| self.0.is_none()) else { return false };
+        self.0 = refused;
+        let user = std::fs::metadata(format!("/proc/{pid}")).map(|status| format!("uid {}", status.uid()));
+        tell(&format!(
+            "process {pid} runs as another user ({}), and cannot be ended: it may go on beside the next holder. Run heirlock itself as that user: \
+             sudo heirlock run ..., not heirlock run ... sudo",
+            user.unwrap_or_else(|_| "which is gone".to_owned())
+        ));
+        true
+    }
+
+    /// Who cannot be ended is not tried all the time.
+    fn pause(&self) -> Duration {
+        if self.0.is_some() { RETRY } else { Duration::ZERO }
     }
 }

@@ -11,8 +11,10 @@ use super::plan::Cause;
 /// From heirlock to its guardian.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Order {
-    /// The lock is held: start the command, in this environment.
-    Start { environment: Vec<(String, Option<String>)>, secret: [u8; 16] },
+    /// The lock will be asked for with this secret.
+    Ask { secret: [u8; 16] },
+    /// It is held: start the command, in this environment.
+    Start { environment: Vec<(String, Option<String>)> },
     /// The lock is lost, for this reason.
     Lose { reason: String },
     /// The store knows that the lock is released: there is nothing left to guard.
@@ -30,6 +32,8 @@ pub(crate) enum Word {
     Stopped { signal: i32 },
     /// Its leader has ended, with a code or by a signal.
     Ended { end: Result<i32, i32> },
+    /// The command is to end, and a process of its tree runs as another user, so that it cannot be ended.
+    Refused,
     /// Nothing is left that the lock is held for. If the lock was lost before, why the command was ended, or told of.
     Gone { cause: Option<Cause> },
 }

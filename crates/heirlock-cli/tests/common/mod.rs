@@ -62,24 +62,25 @@ impl Running {
         Running { child: command.spawn().unwrap() }
     }
 
-    /// Reads stdout, a byte at a time so that nothing after the line is lost, until the line comes.
+    /// Reads stdout until this line comes.
     pub fn wait_for_line(mut self, line: &str) -> Running {
+        while self.read_line() != line {}
+        self
+    }
+
+    /// The next line of stdout; read a byte at a time, so that nothing after it is lost.
+    pub fn read_line(&mut self) -> String {
         use std::io::Read;
         let output = self.child.stdout.as_mut().unwrap();
         let mut seen = Vec::new();
-        while seen != line.as_bytes() {
+        loop {
             let mut byte = [0];
-            assert_eq!(output.read(&mut byte).unwrap(), 1, "the process ended without saying {line:?}");
+            assert_eq!(output.read(&mut byte).unwrap(), 1, "the process ended after saying {:?}", String::from_utf8_lossy(&seen));
             if byte == *b"\n" {
-                if seen == line.as_bytes() {
-                    break;
-                }
-                seen.clear();
-            } else {
-                seen.push(byte[0]);
+                return String::from_utf8(seen).unwrap();
             }
+            seen.push(byte[0]);
         }
-        self
     }
 
     /// Waits for its end; what it said is read meanwhile.

@@ -1,5 +1,6 @@
 //! Asking for a lease: the call with its options, and the future that waits.
 
+use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::panic::Location;
 use std::pin::Pin;
@@ -11,7 +12,7 @@ use super::handle::Handle;
 use super::hold::Hold;
 use super::key::Key;
 use super::lease::Lease;
-use super::ticket::{Mode, Owner, Terms};
+use super::ticket::{Mode, Owner, Terms, Token};
 use crate::clock::{Moment, millis};
 use crate::{Error, Kind, Result, Worker};
 
@@ -89,7 +90,24 @@ pub struct Acquire<K = One> {
     may_queue: bool,
     why: Option<String>,
     command: Option<String>,
+    witness: Option<Witness>,
     site: &'static Location<'static>,
+}
+
+/// Who hears of each ticket.
+#[derive(Clone)]
+pub(crate) struct Witness(Arc<dyn Fn(Token) + Send + Sync>);
+
+impl Witness {
+    pub(crate) fn hear(&self, token: Token) {
+        (self.0)(token);
+    }
+}
+
+impl fmt::Debug for Witness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Witness(..)")
+    }
 }
 
 /// What an [`Acquire`] of [`Locks::lock`](super::Locks::lock) asks for: one key.
@@ -130,6 +148,7 @@ impl<K> Acquire<K> {
             may_queue: true,
             why: None,
             command: None,
+            witness: None,
             site,
         }
     }
@@ -213,6 +232,24 @@ impl<K> Acquire<K> {
         self
     }
 
+    /// Tells the secret of each ticket that the call makes, before the store hears of it: with it another process, which outlives this one, can give
+    /// back the place in the queue or the lease by a [`Leave`](super::Leave). `settled` is false there as long as the call may still be on its way.
+    ///
+    /// ```
+    /// # use heirlock::{Locks, store::MemoryStore};
+    /// # use std::sync::mpsc;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> heirlock::Result<()> {
+    /// # let locks = Locks::new(MemoryStore::new()).await?;
+    /// let (sender, tickets) = mpsc::channel();
+    /// let lease = locks.lock("nightly").on_ticket(move |token| drop(sender.send(token))).await?;
+    /// assert_eq!(tickets.recv().ok(), Some(lease.token()));
+    /// # Ok(()) }
+    /// ```
+    pub fn on_ticket(mut self, hear: impl Fn(Token) + Send + Sync + 'static) -> Self {
+        self.witness = Some(Witness(Arc::new(hear)));
+        self
+    }
+
     /// Checks the options.
     fn ask(&self, key: Key, worker: Option<Worker>, patience: Option<Duration>) -> Result<Ask> {
         let ttl = millis("ttl", self.ttl)?;
@@ -246,9 +283,9 @@ impl<K> Acquire<K> {
         // What is over already takes a free key, and does not wait for a held one.
         let at_once = patience.is_some_and(|span| span.is_zero());
         let owner = self.owner(worker.as_ref());
-        let (mode, priority) = (self.mode, self.priority);
+        let (mode, priority, witness) = (self.mode, self.priority, self.witness.clone());
         let may_queue = self.may_queue && !at_once;
-        Ok(Ask { key, mode, terms, may_queue, busy_is_timeout: at_once && self.may_queue, renew_every, priority, worker, owner })
+        Ok(Ask { key, mode, terms, may_queue, busy_is_timeout: at_once && self.may_queue, renew_every, priority, worker, owner, witness })
     }
 
     fn owner(&self, worker: Option<&Worker>) -> Arc<Owner> {

@@ -10,6 +10,7 @@ mod answers;
 
 pub(crate) use self::again::Again;
 
+use super::acquire::Witness;
 use super::hold::Hold;
 use super::key::Key;
 use super::ticket::{Mode, Owner, SessionId, Terms, Token};
@@ -35,6 +36,7 @@ pub(crate) struct Ask {
     pub(crate) priority: Option<i32>,
     pub(crate) worker: Option<Worker>,
     pub(crate) owner: Arc<Owner>,
+    pub(crate) witness: Option<Witness>,
 }
 
 impl Ask {

@@ -35,6 +35,9 @@ impl Hold {
         let ask = Arc::new(ask);
         loop {
             let hold = Hold::new(handle, &ask)?;
+            if let Some(witness) = &ask.witness {
+                witness.hear(hold.token);
+            }
             let verdict = match handle.session.begin(&hold, until)? {
                 Begun::Ticket => hold.enter().await,
                 Begun::Behind => hold.decided().await,

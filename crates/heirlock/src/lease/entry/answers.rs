@@ -229,6 +229,7 @@ mod tests {
             priority: None,
             worker: None,
             owner: Arc::default(),
+            witness: None,
         };
         Entry::new(Token::from_bytes([1; 16]), Arc::new(ask), Arc::new(Vital::new()), None, now)
     }
