@@ -64,6 +64,7 @@ impl Child {
         let wants_terminal = is(&[Signal::TTIN, Signal::TTOU]);
         if wants_terminal && terminal::hand_over(self.group) {
             // It was not in the foreground, and now is.
+            self.is_stuck = false;
             self.signal(Signal::CONT.as_raw());
         } else if !wants_terminal && !is(&[Signal::TSTP]) {
             // A supervisor.

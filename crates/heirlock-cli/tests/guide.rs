@@ -47,7 +47,7 @@ fn the_consoles_of_the_guide_show_what_happens() {
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let page = include_str!("../../../docs/cli.md");
     let consoles = consoles(page);
-    assert!(consoles.len() >= 6 && consoles.iter().all(|(typed, _)| !typed.is_empty()));
+    assert!(consoles.len() >= 7 && consoles.iter().all(|(typed, _)| !typed.is_empty()));
     for (typed, shown) in consoles {
         let mut script = String::from("exec 2>&1\n");
         let mut started = 0;

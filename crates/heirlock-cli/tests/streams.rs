@@ -82,10 +82,10 @@ fn who_is_only_told_of_a_loss_goes_on_and_ends_beside_a_full_stderr() {
 fn beats_go_on_beside_a_full_stderr() {
     let place = Place::new();
     let (mut reader, stderr) = full();
-    let args = ["run", "-vv", "--ttl", "3", "a", "--", "sh", "-c", "echo held; read line; exit 4"];
+    let args = ["run", "-vv", "--ttl", "4", "a", "--", "sh", "-c", "echo held; read line; exit 4"];
     let mut running = Running::start(place.heirlock(&args).stdin(Stdio::piped()).stderr(stderr)).wait_for_line("held");
     let since = Instant::now();
-    while since.elapsed() < Duration::from_secs(4) {
+    while since.elapsed() < Duration::from_secs(5) {
         assert_eq!(place.code(&["run", "-n", "a", "true"]), 75);
     }
     drop(running.child.stdin.take());
@@ -148,12 +148,13 @@ fn case_c04_and_c05_beside_a_full_stderr() {
 #[test]
 fn a_guardian_does_not_wait_for_a_heirlock_that_is_stopped() {
     let place = Place::new();
-    let (mut running, tree, _) = run_tree_to(&place, &["--ttl", "6"], "trap '' TERM", Stdio::null());
+    let (mut running, tree, _) = run_tree_to(&place, &["--ttl", "12", "--grace", "1"], "trap '' TERM", Stdio::null());
     running.signal(Signal::STOP);
     let leader = tree[2];
     let state = || std::fs::read_to_string(format!("/proc/{leader}/stat")).unwrap().rsplit(") ").next().unwrap()[..1].to_owned();
     let (mut stops, since) = (0, Instant::now());
-    while since.elapsed() < Duration::from_secs(3) {
+    // A socket has room for a few hundred words.
+    while stops < 600 {
         kill_process(leader, Signal::STOP).unwrap();
         while state() != "T" {
             assert!(since.elapsed() < Duration::from_secs(30));
@@ -163,8 +164,8 @@ fn a_guardian_does_not_wait_for_a_heirlock_that_is_stopped() {
         kill_process(leader, Signal::CONT).unwrap();
         stops += 1;
     }
-    // A socket has room for a few hundred words.
-    assert!(stops > 800, "{stops}");
+    // TERM comes later.
+    assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
     next_finds_nobody(&place, tree);
     running.signal(Signal::CONT);
     assert_eq!(running.child.wait().unwrap().code(), Some(79));
