@@ -21,13 +21,15 @@ use crate::{busy, default_store, nested, progress, stderr};
 /// How long the first connect may take.
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long the store may take to hear that we are gone.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const STORE_HEARS: Duration = Duration::from_secs(1);
+/// How long a refused run may look who holds the lock.
+const REFUSED_LOOK: Duration = Duration::from_millis(500);
 /// How often a valid lease is looked at, at least.
-const GLANCE: Duration = Duration::from_secs(1);
+const VALIDITY_LOOK: Duration = Duration::from_secs(1);
 /// How long the guardian may take to start the command before a signal is taken to mean us.
 const START: Duration = Duration::from_secs(1);
 /// How often a nested run looks whether the one above it has ended.
-const LOOK: Duration = Duration::from_millis(50);
+const ANCESTOR_LOOK: Duration = Duration::from_millis(50);
 
 /// Before anything has started a thread.
 pub(crate) fn prepare(run: &Run) -> Result<Recruit, Exit> {
@@ -73,7 +75,7 @@ async fn try_run(run: Run, recruit: Recruit) -> Result<Exit, Exit> {
     };
     complaints.abort();
     // A withdrawn place in the queue, or a release, is told before we go; a store that does not listen frees it by itself in time.
-    let _ = timeout(LAST_WORDS, locks.close()).await;
+    let _ = timeout(STORE_HEARS, locks.close()).await;
     Ok(exit)
 }
 
@@ -142,7 +144,7 @@ async fn wait(
         match worker.run(call.into_future()).await {
             Ok(lease) => {
                 if let Err(exit) = pinned.map_or(Ok(()), Pinned::check) {
-                    let _ = timeout(LAST_WORDS, lease.release()).await;
+                    let _ = timeout(STORE_HEARS, lease.release()).await;
                     return Err(exit);
                 }
                 tracing::debug!(key = %lease.key(), fence = lease.fence(), waited = ?started.elapsed(), "the lock is held");
@@ -154,7 +156,7 @@ async fn wait(
                 let view = locks.inspect(&job.name).await.map_err(|error| Exit::own(error.chain()))?;
                 nested::refuse(&view, mode, &url, true)?;
                 // The one above us has ended meanwhile.
-                sleep(LOOK).await;
+                sleep(ANCESTOR_LOOK).await;
             }
             Err(error) if error.kind() == Kind::Busy || error.kind() == Kind::Timeout => {
                 // Whoever chose a code is a script, which knows what it means.
@@ -171,9 +173,11 @@ async fn wait(
 
 /// Why it was refused, by one look after it.
 async fn who_has_it(locks: &Locks, name: &str, error: &heirlock::Error) -> String {
-    match timeout(LAST_WORDS, locks.inspect(name)).await {
-        Ok(Ok(view)) => busy::line(&view, clocks::wall_ms(), error.kind() == Kind::Timeout).unwrap_or_else(|| error.chain()),
-        // It did answer a moment ago: what it said then is true as well.
+    match timeout(REFUSED_LOOK, locks.inspect(name)).await {
+        Ok(Ok(view)) if locks.trouble().is_none() => {
+            busy::line(&view, clocks::wall_ms(), error.kind() == Kind::Timeout).unwrap_or_else(|| error.chain())
+        }
+        // What it said before, or why it does not answer.
         _ => error.chain(),
     }
 }
@@ -216,15 +220,15 @@ impl Holder<'_> {
         let exit = match end {
             // The command is the failure to tell of; a release that fails too ends with the ttl.
             End::Unstarted(exit) => {
-                let _ = timeout(LAST_WORDS, lease.release()).await;
+                let _ = timeout(STORE_HEARS, lease.release()).await;
                 exit
             }
             End::Unguarded(code, why) => {
-                let _ = timeout(LAST_WORDS, lease.release()).await;
+                let _ = timeout(STORE_HEARS, lease.release()).await;
                 Exit::because(code, why)
             }
             End::Withdrawn(signal) => {
-                let _ = timeout(LAST_WORDS, lease.release()).await;
+                let _ = timeout(STORE_HEARS, lease.release()).await;
                 Exit::signal(signal)
             }
             End::Of(end, cause) => tokio::select! {
@@ -320,7 +324,7 @@ async fn near_the_end(lease: &Lease) {
             return;
         }
         // A timed wait does not count suspend.
-        sleep(left.min(GLANCE)).await;
+        sleep(left.min(VALIDITY_LOOK)).await;
     }
 }
 

@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::time::{Duration, Instant};
+
 use common::{Place, Running, eventually, stderr};
 
 /// The one line of a run that must not get in.
@@ -28,6 +30,32 @@ fn who_holds_it_is_named() {
     let output = place.output(&["run", "-n", "-E", "9", "a", "true"]);
     assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(9), ""));
     drop(holder);
+}
+
+/// A store whose file another program keeps for itself.
+#[test]
+fn case_c10_a_store_that_does_not_answer_is_125_within_the_wait_or_ten_seconds() {
+    let place = Place::new();
+    assert_eq!(place.code(&["run", "a", "true"]), 0);
+    let other = rusqlite::Connection::open(place.path("locks.db")).unwrap();
+    other.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE").unwrap();
+    let url = place.store();
+    let refused = |options: &[&str], most: Duration| {
+        let start = Instant::now();
+        let output = place.output(&[&["run"], options, &["a", "true"]].concat());
+        let took = start.elapsed();
+        println!("{options:?}: {took:?}");
+        // Never 75, also where nobody is waited for.
+        assert_eq!(output.status.code(), Some(125), "{options:?}: {output:?}");
+        assert!(took < 2 * most, "{options:?}: {took:?}");
+        let text = stderr(&output);
+        assert!(text.lines().count() == 1 && text.contains(&url["sqlite:".len()..]), "{options:?}: {text}");
+    };
+    std::thread::scope(|threads| {
+        threads.spawn(|| refused(&["-w", "1"], Duration::from_secs(1)));
+        threads.spawn(|| refused(&["-n"], Duration::from_secs(10)));
+        threads.spawn(|| refused(&[], Duration::from_secs(10)));
+    });
 }
 
 #[test]

@@ -31,7 +31,7 @@ use crate::processes;
 /// How often a group is looked at whose members are not all our children; the first time, and later.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
 /// How long the store may take to hear that an orphaned lock is free.
-const LAST_WORDS: Duration = Duration::from_secs(10);
+const ORPHAN_LEAVES: Duration = Duration::from_secs(10);
 
 /// The error by which a child tells that its lock is lost before it has become the command: none that starting a program can give.
 const TOO_LATE: i32 = Errno::TIME.raw_os_error();
@@ -284,7 +284,7 @@ impl Guardian<'_> {
             let store = heirlock::open_store(&self.charge.url).await?;
             store.leave(&Key::new(&self.charge.job.name)?, ticket).await
         };
-        match runtime.block_on(async { tokio::time::timeout(LAST_WORDS, leave).await }) {
+        match runtime.block_on(async { tokio::time::timeout(ORPHAN_LEAVES, leave).await }) {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => Err(format!("the lock on {} is free only when its ttl is over: {}", self.charge.job.name, error.chain())),
             Err(_) => Err(format!("the lock on {} is free only when its ttl is over: its store does not answer", self.charge.job.name)),

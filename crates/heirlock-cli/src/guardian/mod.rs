@@ -44,7 +44,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// How long after the grant the guardian has heard of it, at the latest, unless the machine is very busy.
 const HEARD: Duration = Duration::from_millis(500);
 /// How often the rest of a tree is looked at.
-const LOOK: Duration = Duration::from_millis(10);
+const TREE_LOOK: Duration = Duration::from_millis(10);
 /// And if there is somebody in it who cannot be ended.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -203,7 +203,7 @@ impl Guardian {
             if since.elapsed() >= grace || left() <= LAST_MOMENT {
                 refusal.note(self.tree.signal(group, Signal::KILL));
             }
-            sleep(LOOK.max(refusal.pause())).await;
+            sleep(TREE_LOOK.max(refusal.pause())).await;
         }
     }
 }
