@@ -16,6 +16,8 @@ pub(crate) struct Child {
     continued: Stream,
     /// It was stopped because it wants a terminal that it cannot have, and nobody will continue it.
     is_stuck: bool,
+    /// Its leader has.
+    has_ended: bool,
 }
 
 /// What the command sees of its lock.
@@ -44,11 +46,23 @@ impl Child {
     /// One that has just started.
     pub(crate) fn started(group: Pid, continued: Stream) -> Child {
         terminal::offer(group);
-        Child { group, continued, is_stuck: false }
+        Child { group, continued, is_stuck: false, has_ended: false }
+    }
+
+    /// A signal for us has come, and is for the command.
+    pub(crate) async fn take(&mut self, signal: i32) {
+        self.signal(signal);
+        // What is left behind a leader that has ended is stopped by us, and its stop is not told.
+        if self.has_ended && signal == Signal::TSTP.as_raw() {
+            if !processes::are_orphans() {
+                self.stop_with_it(signal, false).await;
+            }
+            self.go_on();
+        }
     }
 
     /// Sends a signal to the whole group. If it has just ended, there is nothing to send it to.
-    pub(crate) fn signal(&self, signal: i32) {
+    fn signal(&self, signal: i32) {
         if let Some(signal) = Signal::from_named_raw(signal) {
             let _ = kill_process_group(self.group, signal);
             if self.is_stuck {
@@ -62,11 +76,13 @@ impl Child {
     pub(crate) async fn stopped(&mut self, by: i32) {
         let is = |signals: &[Signal]| signals.iter().any(|signal| by == signal.as_raw());
         let wants_terminal = is(&[Signal::TTIN, Signal::TTOU]);
+        // One that stops itself where the keyboard could: a shell's `suspend`.
+        let is_from_terminal = is(&[Signal::TSTP]) || terminal::has(self.group);
         if wants_terminal && terminal::hand_over(self.group) {
             // It was not in the foreground, and now is.
             self.is_stuck = false;
             self.signal(Signal::CONT.as_raw());
-        } else if !wants_terminal && !is(&[Signal::TSTP]) {
+        } else if !wants_terminal && !is_from_terminal {
             // A supervisor.
         } else if !processes::are_orphans() {
             self.stop_with_it(by, wants_terminal).await;
@@ -96,12 +112,15 @@ impl Child {
 
     /// Lets a stopped command run again.
     fn go_on(&self) {
-        terminal::hand_over(self.group);
+        if !self.has_ended {
+            terminal::hand_over(self.group);
+        }
         self.signal(Signal::CONT.as_raw());
     }
 
     /// Its leader has ended so: what is left of it reads no keyboard.
-    pub(crate) fn ended(&self, end: Result<i32, i32>) {
+    pub(crate) fn ended(&mut self, end: Result<i32, i32>) {
+        self.has_ended = true;
         let had_terminal = terminal::take_back(self.group);
         if let Err(signal) = end
             && had_terminal

@@ -5,8 +5,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use heirlock::{Error, Kind};
+use nix::sys::signal::{self, SigHandler, Signal};
 
-use crate::stderr;
+use crate::{signals, stderr};
 
 /// Busy, or timed out.
 pub(crate) const BUSY: u8 = 75;
@@ -33,17 +34,19 @@ pub(crate) const LAST_LINES: Duration = Duration::from_secs(1);
 pub(crate) struct Exit {
     code: u8,
     line: Option<String>,
+    /// By the key that interrupts.
+    is_interrupted: bool,
 }
 
 impl Exit {
     /// Nothing to say.
     pub(crate) fn code(code: u8) -> Exit {
-        Exit { code, line: None }
+        Exit { code, line: None, is_interrupted: false }
     }
 
     /// With a line that says why.
     pub(crate) fn because(code: u8, why: impl Display) -> Exit {
-        Exit { code, line: Some(why.to_string()) }
+        Exit { code, line: Some(why.to_string()), is_interrupted: false }
     }
 
     /// Heirlock's own failure.
@@ -53,7 +56,21 @@ impl Exit {
 
     /// By a signal, as a shell tells it.
     pub(crate) fn signal(signal: i32) -> Exit {
-        Exit::code(SIGNAL.saturating_add(u8::try_from(signal).unwrap_or(0)))
+        Exit::ended(Err(signal))
+    }
+
+    /// As the command: its code, or 128 and the signal that ended it.
+    pub(crate) fn ended(end: Result<i32, i32>) -> Exit {
+        let code = match end {
+            Ok(code) => u8::try_from(code & 0xff).unwrap_or(u8::MAX),
+            Err(signal) => SIGNAL.saturating_add(u8::try_from(signal).unwrap_or(0)),
+        };
+        Exit { is_interrupted: end == Err(Signal::SIGINT as i32), ..Exit::code(code) }
+    }
+
+    /// The same, with a line.
+    pub(crate) fn saying(self, line: impl Display) -> Exit {
+        Exit { line: Some(line.to_string()), ..self }
     }
 
     /// What an error of the library means here; `busy` is the code for what is held by another.
@@ -79,6 +96,12 @@ impl Exit {
             tell(&line);
         }
         stderr::flush(LAST_LINES);
+        if self.is_interrupted && !signals::is_ignored(Signal::SIGINT as i32) {
+            // A shell ends a loop around us only if we die of it. What it then shows as our code is the same.
+            // SAFETY: the default action replaces the runtime's handler, and nothing waits for signals any more.
+            let _ = unsafe { signal::signal(Signal::SIGINT, SigHandler::SigDfl) };
+            let _ = signal::raise(Signal::SIGINT);
+        }
         ExitCode::from(self.code)
     }
 }

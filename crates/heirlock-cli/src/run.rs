@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 use crate::args::{Job, Run};
 use crate::child::{self, Child};
 use crate::doctor::clocks;
-use crate::exit::{BUSY, CANNOT_RUN, EVICTED, Exit, LAST_LINES, LOST, NOT_FOUND, OWN, SIGNAL, tell};
+use crate::exit::{BUSY, CANNOT_RUN, EVICTED, Exit, LAST_LINES, LOST, NOT_FOUND, OWN, tell};
 use crate::guardian::{self, Cause, Charge, Guardian, LAST_MOMENT, OnLost, Recruit, Word};
 use crate::pinned::Pinned;
 use crate::signals::Signals;
@@ -234,7 +234,7 @@ impl Holder<'_> {
             End::Of(end, cause) => tokio::select! {
                 exit = finish(lease, end, cause) => exit,
                 signal = self.signals.end() => {
-                    Exit::because(own_code(end), format!("signal {signal} while releasing the lock: it is free when its ttl is over"))
+                    Exit::ended(end).saying(format!("signal {signal} while releasing the lock: it is free when its ttl is over"))
                 }
             },
         };
@@ -274,11 +274,11 @@ impl Holder<'_> {
                     (None, _) => return self.unguarded(lease, child.as_ref(), "its guardian was killed").await,
                 },
                 signal = next_signal(&mut self.signals, child.is_none().then_some(start)) => {
-                    let Some(child) = &child else {
+                    let Some(child) = &mut child else {
                         self.guardian.end_tree(None, Duration::ZERO, || lease.remaining()).await;
                         return End::Withdrawn(signal);
                     };
-                    child.signal(signal);
+                    child.take(signal).await;
                 }
                 reason = lease.lost(), if !is_told => {
                     is_told = true;
@@ -340,26 +340,15 @@ async fn finish(lease: Lease, end: Result<i32, i32>, cause: Option<Cause>) -> Ex
     match (before, lease.release().await) {
         (Some(LostReason::Evicted), _) => Exit::because(EVICTED, format!("an operator took the lock on {key} away")),
         // The guardian saw the command end while the lock was valid: only we were late.
-        (Some(LostReason::Expired | LostReason::MaxHold), _) | (None, Ok(Released::AlreadyLost)) if !was_valid => Exit::because(
-            own_code(end),
+        (Some(LostReason::Expired | LostReason::MaxHold), _) | (None, Ok(Released::AlreadyLost)) if !was_valid => Exit::ended(end).saying(
             format!("the command ended in time, but heirlock was held up, and the lock on {key} has expired before it was released"),
         ),
         (Some(reason), _) => Exit::because(LOST, format!("the lock on {key} was lost before the command ended: {reason}")),
         (None, Ok(Released::AlreadyLost)) => Exit::because(LOST, format!("the lock on {key} was lost before the command ended")),
-        (None, Ok(Released::InTime | Released::StillHeld)) => Exit::code(own_code(end)),
-        (None, Err(error)) if was_valid => Exit::because(
-            own_code(end),
-            format!("the command ended while the lock on {key} was held, but it could not be released: {}", error.chain()),
-        ),
+        (None, Ok(Released::InTime | Released::StillHeld)) => Exit::ended(end),
+        (None, Err(error)) if was_valid => Exit::ended(end)
+            .saying(format!("the command ended while the lock on {key} was held, but it could not be released: {}", error.chain())),
         (None, Err(error)) => Exit::of(&error, LOST),
-    }
-}
-
-/// The command's code, or 128 and the signal that ended it.
-fn own_code(end: Result<i32, i32>) -> u8 {
-    match end {
-        Ok(code) => u8::try_from(code & 0xff).unwrap_or(u8::MAX),
-        Err(signal) => SIGNAL.saturating_add(u8::try_from(signal).unwrap_or(0)),
     }
 }
 

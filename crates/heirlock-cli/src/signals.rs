@@ -32,7 +32,7 @@ impl Signals {
 
     fn add(&mut self, kind: SignalKind) -> Result<(), Exit> {
         let number = kind.as_raw_value();
-        if ignored() >> (number - 1) & 1 == 0 {
+        if !is_ignored(number) {
             self.0.push((number, signal(kind).map_err(|error| Exit::own(format!("cannot listen for signals: {error}")))?));
         }
         Ok(())
@@ -63,9 +63,9 @@ impl Signals {
     }
 }
 
-/// The mask of the signals that this process was started with ignored; none where the system does not say.
-fn ignored() -> u64 {
+/// Whether this process ignores the signal, as it may have been started; no where the system does not say.
+pub(crate) fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0) >> (signal - 1) & 1 == 1
 }

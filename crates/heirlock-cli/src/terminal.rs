@@ -34,6 +34,11 @@ pub(crate) fn hand_over(to: Pid) -> bool {
     }
 }
 
+/// Whether this group has the terminal.
+pub(crate) fn has(group: Pid) -> bool {
+    terminal().is_some_and(|terminal| tcgetpgrp(&terminal).is_ok_and(|foreground| foreground == group))
+}
+
 fn give(terminal: &File, to: Pid) -> bool {
     let given = tcsetpgrp(terminal, to).is_ok();
     if given {

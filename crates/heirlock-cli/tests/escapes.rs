@@ -8,40 +8,11 @@ mod common;
 mod elsewhere;
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 use std::process::Command;
 
 use common::{Place, Running, eventually, stderr};
 use elsewhere::{can_unshare, not_run};
 use rustix::process::{Pid, Signal, geteuid, kill_process, test_kill_process};
-
-/// A program of these few lines of C, in the folder of this place.
-fn program(place: &Place, name: &str, source: &str) -> PathBuf {
-    let (text, program) = (place.path(&format!("{name}.c")), place.path(name));
-    std::fs::write(&text, source).unwrap();
-    let status = Command::new("cc").args(["-pthread", "-o"]).args([&program, &text]).status().unwrap();
-    assert!(status.success());
-    program
-}
-
-/// Its first thread ends at once; another writes a byte to stdout all the time for so many seconds.
-const THREADS: &str = r"
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-static void *work(void *seconds) {
-    for (int i = 0; i < 50 * *(int *)seconds; i++) { putchar('.'); fflush(stdout); usleep(20000); }
-    exit(0);
-}
-static int seconds;
-int main(int argc, char **argv) {
-    pthread_t thread;
-    seconds = atoi(argv[1]);
-    pthread_create(&thread, 0, work, &seconds);
-    pthread_exit(0);
-}
-";
 
 #[test]
 fn a_group_whose_members_are_never_there_for_long_keeps_the_lock() {
@@ -59,7 +30,7 @@ fn a_group_whose_members_are_never_there_for_long_keeps_the_lock() {
 #[test]
 fn a_process_whose_first_thread_has_ended_keeps_the_lock_and_is_killed() {
     let place = Place::new();
-    let threads = program(&place, "threads", THREADS);
+    let threads = place.program("threads", include_str!("threads.c"));
     let (program, ticks) = (threads.display(), place.path("ticks"));
     let length = || std::fs::metadata(&ticks).map_or(0, |metadata| metadata.len());
     let script = format!("{program} 1 >{} & exit 0", ticks.display());
@@ -81,8 +52,7 @@ fn a_process_of_another_user_is_named() {
     }
     let place = Place::new();
     std::fs::set_permissions(place.folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
-    let root =
-        program(&place, "root", "#include <unistd.h>\nint main() { return setuid(0) || write(1, \"root\\n\", 5) != 5 || sleep(6); }");
+    let root = place.program("root", "#include <unistd.h>\nint main() { return setuid(0) || write(1, \"root\\n\", 5) != 5 || sleep(6); }");
     std::fs::set_permissions(&root, PermissionsExt::from_mode(0o4755)).unwrap();
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", env!("CARGO_BIN_EXE_heirlock"), "run", "--max-hold", "3", "a", "--"]);

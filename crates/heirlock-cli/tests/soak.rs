@@ -30,7 +30,7 @@ const NAMES: u64 = 20;
 
 /// What the command of a run does. All that is started in its tree has descriptor 9 open, by which the kernel knows whether any of it is alive; but
 /// for daemons, which are let alone.
-const COMMANDS: [&str; 9] = [
+const COMMANDS: [&str; 11] = [
     ":",
     "sleep 0.05",
     "sleep 0.3 & sleep 0.1",
@@ -39,6 +39,9 @@ const COMMANDS: [&str; 9] = [
     "timeout 5 sleep 0.2 9>&-",
     "setsid sh -c 'sleep 0.3' 9>&- & sleep 0.02",
     "setsid sleep 0.3 9>&- & wait",
+    // Nobody is there for long.
+    "hop() { [ $1 = 0 ] || hop $(($1 - 1)) & }; hop 40",
+    "exec $THREADS",
     "for i in 1 2 3 4 5; do sh -c 'sleep 0.02 & exec sleep 0.03'; done",
 ];
 
@@ -89,7 +92,8 @@ impl Run {
         let complaints = place.path(&format!("stderr {number}"));
         let mut child = place.heirlock(&words);
         child.stdout(Stdio::null()).stderr(File::create(&complaints).unwrap());
-        let child = child.env("HEIRLOCK_SOAK_RUN", number.to_string()).spawn().unwrap();
+        child.env("HEIRLOCK_SOAK_RUN", number.to_string()).env("THREADS", place.path("threads"));
+        let child = child.spawn().unwrap();
         Run { child, plan, number, complaints, since: Instant::now(), what: format!("{} {work:?}", args[1..args.len() - 4].join(" ")) }
     }
 }
@@ -141,6 +145,8 @@ fn no_two_commands_of_a_name_overlap_whoever_is_killed() {
     // Whoever is left behind becomes our child, and so nothing is overlooked.
     set_child_subreaper(Some(getpid())).unwrap();
     let place = Place::new();
+    // Its first thread ends at once, another one in a moment.
+    place.program("threads", include_str!("threads.c"));
     assert_eq!(place.code(&["run", "first", "true"]), 0, "the file is made");
     let (since, mut ends, mut runs, mut operators) = (Instant::now(), Ends::default(), Vec::new(), Vec::new());
     let (mut total, mut evicted) = (0, 0);

@@ -45,6 +45,15 @@ impl Place {
         self.output(args).status.code().unwrap()
     }
 
+    /// A program of these few lines of C, in this folder.
+    pub fn program(&self, name: &str, source: &str) -> PathBuf {
+        let (text, program) = (self.path(&format!("{name}.c")), self.path(name));
+        std::fs::write(&text, source).unwrap();
+        let status = Command::new("cc").args(["-pthread", "-o"]).args([&program, &text]).status().unwrap();
+        assert!(status.success());
+        program
+    }
+
     /// Holds the lock in another process until the guard is dropped. Returns when it is held.
     pub fn holder(&self, name: &str) -> Running {
         let running = Running::start(&mut self.heirlock(&["run", name, "--", "sh", "-c", "echo held; exec sleep 600"]));

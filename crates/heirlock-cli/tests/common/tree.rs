@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Instant;
 
 use rustix::process::{Pid, test_kill_process};
 
@@ -56,9 +57,11 @@ pub fn tree(place: &Place) -> [Pid; 3] {
 /// The next that gets the lock finds nobody of the tree alive.
 pub fn next_finds_nobody(place: &Place, tree: [Pid; 3]) {
     // A leader that has ended is there until its guardian goes.
-    let look =
-        "for pid; do case \"$(sed -n 's/^State:[[:space:]]*//p' /proc/$pid/status 2>/dev/null)\" in ''|Z*|X*) ;; *) exit 1;; esac; done";
+    let look = "for pid; do state=$(sed -n 's/^State:[[:space:]]*//p' /proc/$pid/status 2>/dev/null); \
+                case \"$state\" in ''|Z*|X*) ;; *) echo \"process $pid: $state\";; esac; done";
     let [a, b, c] = tree.map(|pid| pid.to_string());
+    let since = Instant::now();
     let output = place.output(&["run", "job", "--", "sh", "-c", look, "look", &a, &b, &c]);
-    assert_eq!(output.status.code(), Some(0), "somebody of {tree:?} lives, or it did not get in: {}", stderr(&output));
+    let (said, took) = (String::from_utf8_lossy(&output.stdout), since.elapsed());
+    assert_eq!((output.status.code(), said.as_ref()), (Some(0), ""), "of {tree:?}, in after {took:?}: {}", stderr(&output));
 }
