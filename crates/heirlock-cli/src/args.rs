@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use heirlock::lease::Mode;
 
 use crate::default_store::Where;
@@ -29,6 +29,21 @@ pub(crate) struct Cli {
     /// Says on stderr what is decided, and twice also what is done all the time
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
+    /// Where locks are kept; may stand after the verb, too
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+}
+
+impl Cli {
+    /// The words, or one line that says what is wrong with them.
+    pub(crate) fn read() -> Result<Cli, ExitCode> {
+        let mut cli = Cli::try_parse().map_err(|error| refuse(&error, std::env::args_os().skip(1)))?;
+        if let (Some(store), Some(said)) = (cli.store.take(), cli.verb.store()) {
+            // What stands after the verb is nearer.
+            said.get_or_insert(store);
+        }
+        Ok(cli)
+    }
 }
 
 #[derive(Subcommand, Debug)]
@@ -49,6 +64,21 @@ pub(crate) enum Verb {
     Completions(Completions),
     /// Prints the manual pages
     Man(Pages),
+}
+
+impl Verb {
+    /// The store that was said after the verb, for those that use one.
+    fn store(&mut self) -> Option<&mut Option<String>> {
+        match self {
+            Verb::Run(run) => Some(&mut run.store),
+            Verb::Ls(ls) => Some(&mut ls.data.store),
+            Verb::Show(show) => Some(&mut show.data.store),
+            Verb::Evict(evict) => Some(&mut evict.data.store),
+            Verb::Where(place) => Some(&mut place.data.store),
+            Verb::Doctor(doctor) => Some(&mut doctor.data.store),
+            Verb::Completions(_) | Verb::Man(_) => None,
+        }
+    }
 }
 
 /// What all verbs that print data have.
@@ -76,10 +106,12 @@ const RUN_USAGE: &str = "heirlock run [OPTIONS] NAME [--] COMMAND [ARGS]...
 
 const RUN_CODES: &str =
     "Exit codes: the command's own, or 128 + the signal that ended it; 75 held by another (see -n, -w, -E); 79 the lock was lost;
-80 the command of a run asks for the lock that this run holds; 81 an operator took it away; 125 an error of heirlock's own; 126 the command cannot be run; 127 there is no such command.
+80 the command of a run asks for the lock that this run holds; 81 an operator took it away; 125 an error of heirlock's own; 126 the command cannot be run; 127 there is no such command;
+128 + n if signal n ended the wait for the lock.
 
-Environment: HEIRLOCK_STORE is the default of --store. The command sees HEIRLOCK_NAME, HEIRLOCK_FENCE, HEIRLOCK_SLOT (with --slots),
-HEIRLOCK_OWNER, HEIRLOCK_STORE and HEIRLOCK_TTL_MS.";
+Environment: HEIRLOCK_STORE is the default of --store; HEIRLOCK_PASSWORD_FILE names a file with the password of the store's URL. The command sees
+HEIRLOCK_NAME, HEIRLOCK_FENCE, HEIRLOCK_SLOT (with --slots), HEIRLOCK_OWNER, HEIRLOCK_STORE and HEIRLOCK_TTL_MS, and HEIRLOCK_HELD: what is held
+above it, so that a run within it does not wait for itself.";
 
 #[derive(Args, Debug)]
 #[command(override_usage = RUN_USAGE, after_help = RUN_CODES)]
@@ -90,7 +122,7 @@ pub(crate) struct Run {
     /// Waits so many seconds at most, fractions allowed; 0 is -n
     #[arg(short, long, value_name = "SECS", value_parser = seconds)]
     wait: Option<Duration>,
-    /// The exit code if the lock is held by another, instead of 75
+    /// The exit code if the lock is held by another, instead of 75; nothing is said then
     #[arg(short = 'E', long, value_name = "N", default_value_t = exit::BUSY)]
     pub(crate) busy_code: u8,
     /// Holds the lock beside other shared holders
@@ -105,7 +137,7 @@ pub(crate) struct Run {
     /// How long the lock outlives this program if it dies, in seconds, at least 3
     #[arg(long, value_name = "SECS", default_value = "30", value_parser = ttl)]
     pub(crate) ttl: Duration,
-    /// Ends the command so many seconds after it got the lock, at least 3: another gets it then, whatever the command does
+    /// Has ended the command so many seconds after it got the lock, at least 3: another gets it then. TERM comes the grace and half a second earlier
     #[arg(long, value_name = "SECS", value_parser = ttl)]
     pub(crate) max_hold: Option<Duration>,
     /// Keeps the lock for so many seconds at least, even if the command ends earlier: nobody runs the same job again so soon
@@ -222,7 +254,7 @@ pub(crate) fn ttl(text: &str) -> Result<Duration, String> {
 }
 
 /// Help and version go to stdout with 0; anything else is one line on stderr with 125.
-pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
+fn refuse(error: &clap::Error, words: impl Iterator<Item = OsString>) -> ExitCode {
     use clap::error::ErrorKind;
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return match error.print() {
@@ -236,9 +268,30 @@ pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
     let text = error.render().to_string();
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or("bad arguments").trim_start_matches("error: ").to_owned();
-    // "the following required arguments were not provided:" and its like go on in the next line.
-    let more = if first.ends_with(':') { lines.next().unwrap_or("") } else { "" };
-    Exit::own(format!("{first} {more}").trim_end().to_owned() + "; see heirlock --help").say()
+    let mut line = first;
+    for more in lines {
+        // "the following required arguments were not provided:" and its like go on in the next line; of several tips the first is the nearest.
+        if line.ends_with(':') || more.starts_with('[') {
+            line += &format!(" {more}");
+        } else if more.starts_with("tip: ") && !line.contains("; tip: ") {
+            line += &format!("; {more}");
+        }
+    }
+    let verb = verb(words).map_or(String::new(), |verb| format!("{verb} "));
+    Exit::own(format!("{line}; see heirlock {verb}--help")).say()
+}
+
+/// Which verb was meant, also where not all words can be read.
+fn verb(mut words: impl Iterator<Item = OsString>) -> Option<String> {
+    loop {
+        let word = words.next()?;
+        match word.to_str() {
+            Some("--store") => drop(words.next()?),
+            Some(option) if option.starts_with('-') => {}
+            Some(word) => return Cli::command().find_subcommand(word).map(|verb| verb.get_name().to_owned()),
+            None => return None,
+        }
+    }
 }
 
 #[cfg(test)]

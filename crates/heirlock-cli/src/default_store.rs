@@ -20,7 +20,7 @@ const MOST_BYTES: u64 = 4096;
 #[derive(Args, Debug)]
 pub(crate) struct Where {
     #[command(flatten)]
-    data: Data,
+    pub(crate) data: Data,
 }
 
 /// The store's URL, with its password if a file has that.

@@ -33,7 +33,7 @@ const WARNINGS: u8 = 1;
 It changes nothing, and makes nothing where there is no store yet.")]
 pub(crate) struct Doctor {
     #[command(flatten)]
-    data: Data,
+    pub(crate) data: Data,
     /// The ttl that the store must be fast enough for, in seconds
     #[arg(long, value_name = "SECS", default_value = "30", value_parser = ttl)]
     ttl: Duration,

@@ -1,30 +1,31 @@
 //! `heirlock evict`: takes a lock away from the holder that is seen, and from no other.
 
 use clap::Args;
-use heirlock::observe::{Holder, span};
+use heirlock::observe::{Holder, Lock, span};
 use serde::Serialize;
 
 use crate::args::Data;
 use crate::doctor::clocks;
 use crate::exit::Exit;
-use crate::list::{NOT_HELD, freedom, holders, key, printable};
+use crate::list::{NOT_HELD, freedom, key, printable};
 use crate::look::Look;
 use crate::output;
 
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Exit codes: 0 it was taken away; 1 it is not held, or not with this fence; 125 an error, or several hold it and none is named.
+    after_help = "Exit codes: 0 it was taken away, or its rest was ended; 1 it is not held, or not with this fence; 125 an error, or several hold it and none is named.
 
 Without --fence it looks first, and takes the lock away from the holder that it saw and names: never from one that came a moment later.
-Without --force the lock stays closed to others until the holder has left or its ttl is over; heirlock run ends its command and exits with 81."
+Without --force the lock stays closed to others until the holder has left or its ttl is over; heirlock run ends its command and exits with 81.
+With --force it is free at once. A lock that nobody holds and that rests, after --hold-at-least, is freed by --force only."
 )]
 pub(crate) struct Evict {
     #[command(flatten)]
-    data: Data,
+    pub(crate) data: Data,
     /// Only the holder with this fence, as heirlock show tells it
     #[arg(long, value_name = "N")]
     fence: Option<u64>,
-    /// Frees the lock now, although the holder may still run
+    /// Frees the lock now, although the holder may still run; ends the rest of a lock that nobody holds
     #[arg(long)]
     force: bool,
     /// The lock's name
@@ -39,6 +40,8 @@ struct Evicted<'h> {
     name: &'h str,
     /// Whether it was freed at once.
     forced: bool,
+    /// Whether nobody held it, and its rest was ended.
+    ended_rest: bool,
     /// From whom it was taken, in the words of `ls --json`.
     holders: &'h [Holder],
 }
@@ -47,8 +50,10 @@ pub(crate) async fn evict(words: Evict) -> Result<Exit, Exit> {
     let key = key(&words.name)?;
     let look = Look::at(words.data.store.clone()).await?;
     let view = look.inspect(&key).await?;
-    let free = freedom(&view.clone().into(), clocks::wall_ms());
-    let holders = holders(view);
+    let seen = Lock::from(view);
+    let free = freedom(&seen, clocks::wall_ms());
+    let rests = seen.holders.is_empty() && seen.resting_ms.is_some();
+    let holders = seen.holders;
     let fence = match words.fence {
         Some(fence) => fence,
         None => match fences(&holders).as_slice() {
@@ -59,14 +64,20 @@ pub(crate) async fn evict(words: Evict) -> Result<Exit, Exit> {
     };
     let marked = |holder: &Holder| Holder { revoked: Some(true), ..holder.clone() };
     let met: Vec<Holder> = holders.iter().filter(|holder| holder.fence == Some(fence)).map(marked).collect();
-    let found = if met.is_empty() { 0 } else { look.evict(&key, fence, words.force).await? };
+    // Nobody's fence: rests are ended, those of single slots too, and whoever holds it by then is not met.
+    let ends_rest = words.force && words.fence.map_or(holders.is_empty(), |fence| fence == 0);
+    let found = if met.is_empty() && !ends_rest { 0 } else { look.evict(&key, fence, words.force).await? };
     tracing::debug!(%key, fence, force = words.force, found, "evict");
     let store = look.close().await;
+    let ended_rest = ends_rest && found > 0;
     let (met, code) = if found == 0 { (&[][..], NOT_HELD) } else { (met.as_slice(), 0) };
     if words.data.json {
-        return Ok(output::json(&Evicted { store, name: key.as_str(), forced: words.force, holders: met }, code));
+        return Ok(output::json(&Evicted { store, name: key.as_str(), forced: words.force, ended_rest, holders: met }, code));
     }
     let text = match (met, holders.as_slice(), words.fence) {
+        _ if ended_rest => format!("{key} is free now: its rest was ended\n"),
+        ([], [], None) if rests && !words.force => format!("{free}; heirlock evict --force {key} ends that\n"),
+        ([], [], _) if rests && ends_rest => format!("the rest of {key} has just ended by itself: nothing was done\n"),
         ([], [], _) => format!("{free}: there is nobody to take it from\n"),
         // Whoever was named has gone before, or just now.
         ([], _, Some(fence)) => format!("{key} is not held with fence {fence}, but by {}: nothing was done\n", all(&holders)),

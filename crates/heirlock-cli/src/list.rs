@@ -1,7 +1,7 @@
 //! `heirlock ls` and `heirlock show`: who holds, who waits.
 
 use clap::Args;
-use heirlock::lease::{Key, KeyView};
+use heirlock::lease::Key;
 use heirlock::observe::{Holder, Lock, Snapshot, Waiter, align, span};
 
 use crate::args::Data;
@@ -15,7 +15,7 @@ pub(crate) const NOT_HELD: u8 = 1;
 #[derive(Args, Debug)]
 pub(crate) struct Ls {
     #[command(flatten)]
-    data: Data,
+    pub(crate) data: Data,
     /// Only names that start so
     #[arg(value_name = "PREFIX", default_value = "")]
     prefix: String,
@@ -25,7 +25,7 @@ pub(crate) struct Ls {
 #[command(after_help = "Exit codes: 0 it is held; 1 it is not: it is free, or rests; 125 an error, as a store that does not answer.")]
 pub(crate) struct Show {
     #[command(flatten)]
-    data: Data,
+    pub(crate) data: Data,
     /// The lock's name
     #[arg(value_name = "NAME")]
     name: String,
@@ -58,11 +58,6 @@ pub(crate) async fn show(show: Show) -> Result<Exit, Exit> {
 /// A name that a lock can have.
 pub(crate) fn key(name: &str) -> Result<Key, Exit> {
     Key::new(name).map_err(|error| Exit::own(error.chain()))
-}
-
-/// Who holds a key, as operators know it from `show`.
-pub(crate) fn holders(view: KeyView) -> Vec<Holder> {
-    Lock::from(view).holders
 }
 
 /// Where nobody holds it: whether somebody could.

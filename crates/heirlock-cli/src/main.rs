@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 mod args;
+mod at_start;
+mod busy;
 mod child;
 mod default_store;
 mod doctor;
@@ -29,9 +29,9 @@ use args::{Cli, Verb};
 use exit::Exit;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::read() {
         Ok(cli) => cli,
-        Err(error) => return args::refuse(&error),
+        Err(code) => return code,
     };
     verbose::start(cli.verbose);
     // The guardian is forked before the runtime, and all that it starts.

@@ -37,12 +37,13 @@ pub(crate) fn is_possible(name: &str, store: &str) -> bool {
 /// Refuses a lock that somebody above us holds, and that we cannot hold beside it. `waits` says that we cannot have it at once.
 pub(crate) fn refuse(view: &KeyView, mode: Mode, store: &str, waits: bool) -> Result<(), Exit> {
     let fences = fences(&above(), view.key.as_str(), store);
-    let Some(holder) = view.holders.iter().find(|holder| fences.contains(&holder.fence)) else { return Ok(()) };
+    let mut above = view.holders.iter().filter(|holder| fences.contains(&holder.fence));
+    let Some(holder) = above.next() else { return Ok(()) };
     let is_possible = match (holder.mode, mode) {
         // A writer that waits between two readers would be waited for, and wait for the first of them.
         (Mode::Shared, Mode::Shared) => !waits,
-        // Another's slot may become free.
-        (Mode::Slot(_), Mode::Slot(_)) => true,
+        // Another's slot may become free, if any is another's. Who counts other slots is refused by the store.
+        (Mode::Slot(_), Mode::Slot(slots)) => 1 + above.count() != slots as usize,
         _ => false,
     };
     if is_possible {

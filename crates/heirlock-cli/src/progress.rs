@@ -6,6 +6,8 @@ use std::time::Duration;
 use heirlock::Locks;
 use heirlock::lease::KeyView;
 use heirlock::observe::span;
+use rustix::process::{Pid, getpgrp};
+use rustix::termios::tcgetpgrp;
 
 use crate::exit::tell;
 use crate::stderr::Chatter;
@@ -25,7 +27,9 @@ pub(crate) async fn show(locks: &Locks, name: &str) -> ! {
     let mut line = Line { is_shown: false };
     loop {
         // A store that does not answer now will be asked again; the wait itself goes on elsewhere.
-        if let Ok(view) = locks.inspect(name).await {
+        if is_ours()
+            && let Ok(view) = locks.inspect(name).await
+        {
             line.show(&describe(&view, locks.session()));
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -50,12 +54,26 @@ pub(crate) async fn complain(locks: Locks) {
     }
 }
 
+/// Whether a line on the terminal would disturb nobody: a job in the background would write over the shell's prompt.
+fn is_ours() -> bool {
+    is_foreground(tcgetpgrp(stderr()).ok(), getpgrp())
+}
+
+/// A terminal that is not ours to control tells of no foreground.
+fn is_foreground(foreground: Option<Pid>, us: Pid) -> bool {
+    foreground == Some(us)
+}
+
 struct Line {
     is_shown: bool,
 }
 
 impl Line {
     fn show(&mut self, text: &str) {
+        // The answer may have come after we were sent to the background.
+        if !is_ours() {
+            return;
+        }
         self.is_shown = true;
         // A line that wraps could not be written over.
         let width = rustix::termios::tcgetwinsize(stderr()).map_or(0, |size| usize::from(size.ws_col));
@@ -67,7 +85,7 @@ impl Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        if self.is_shown {
+        if self.is_shown && is_ours() {
             let _ = Chatter.write_all(b"\n");
         }
     }

@@ -11,22 +11,25 @@ use tokio::time::{sleep, timeout};
 
 use crate::args::{Job, Run};
 use crate::child::{self, Child};
+use crate::doctor::clocks;
 use crate::exit::{BUSY, CANNOT_RUN, EVICTED, Exit, LAST_LINES, LOST, NOT_FOUND, OWN, tell};
 use crate::guardian::{self, Cause, Charge, Guardian, LAST_MOMENT, OnLost, Recruit, Word};
 use crate::pinned::Pinned;
 use crate::signals::Signals;
-use crate::{default_store, nested, progress, stderr};
+use crate::{busy, default_store, nested, progress, stderr};
 
 /// How long the first connect may take.
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long the store may take to hear that we are gone.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const STORE_HEARS: Duration = Duration::from_secs(1);
+/// How long a refused run may look who holds the lock.
+const REFUSED_LOOK: Duration = Duration::from_millis(500);
 /// How often a valid lease is looked at, at least.
-const GLANCE: Duration = Duration::from_secs(1);
+const VALIDITY_LOOK: Duration = Duration::from_secs(1);
 /// How long the guardian may take to start the command before a signal is taken to mean us.
 const START: Duration = Duration::from_secs(1);
 /// How often a nested run looks whether the one above it has ended.
-const LOOK: Duration = Duration::from_millis(50);
+const ANCESTOR_LOOK: Duration = Duration::from_millis(50);
 
 /// Before anything has started a thread.
 pub(crate) fn prepare(run: &Run) -> Result<Recruit, Exit> {
@@ -34,7 +37,7 @@ pub(crate) fn prepare(run: &Run) -> Result<Recruit, Exit> {
     Key::new(&job.name).map_err(|error| Exit::own(error.chain()))?;
     let grace = run.grace()?;
     let url = default_store::url(run.store.clone())?.url;
-    guardian::recruit(&Charge { job, url, on_lost: run.on_lost, grace })
+    guardian::recruit(&Charge { job, url, on_lost: run.on_lost, grace, ttl: run.ttl, max_hold: run.max_hold })
 }
 
 pub(crate) async fn run(run: Run, recruit: Recruit) -> Exit {
@@ -72,7 +75,7 @@ async fn try_run(run: Run, recruit: Recruit) -> Result<Exit, Exit> {
     };
     complaints.abort();
     // A withdrawn place in the queue, or a release, is told before we go; a store that does not listen frees it by itself in time.
-    let _ = timeout(LAST_WORDS, locks.close()).await;
+    let _ = timeout(STORE_HEARS, locks.close()).await;
     Ok(exit)
 }
 
@@ -141,7 +144,7 @@ async fn wait(
         match worker.run(call.into_future()).await {
             Ok(lease) => {
                 if let Err(exit) = pinned.map_or(Ok(()), Pinned::check) {
-                    let _ = timeout(LAST_WORDS, lease.release()).await;
+                    let _ = timeout(STORE_HEARS, lease.release()).await;
                     return Err(exit);
                 }
                 tracing::debug!(key = %lease.key(), fence = lease.fence(), waited = ?started.elapsed(), "the lock is held");
@@ -153,13 +156,29 @@ async fn wait(
                 let view = locks.inspect(&job.name).await.map_err(|error| Exit::own(error.chain()))?;
                 nested::refuse(&view, mode, &url, true)?;
                 // The one above us has ended meanwhile.
-                sleep(LOOK).await;
+                sleep(ANCESTOR_LOOK).await;
             }
             Err(error) if error.kind() == Kind::Busy || error.kind() == Kind::Timeout => {
-                return Err(if run.busy_code == BUSY { Exit::because(BUSY, error.chain()) } else { Exit::code(run.busy_code) });
+                // Whoever chose a code is a script, which knows what it means.
+                return Err(if run.busy_code == BUSY {
+                    Exit::because(BUSY, who_has_it(locks, &job.name, &error).await)
+                } else {
+                    Exit::code(run.busy_code)
+                });
             }
             Err(error) => return Err(Exit::of(&error, run.busy_code)),
         }
+    }
+}
+
+/// Why it was refused, by one look after it.
+async fn who_has_it(locks: &Locks, name: &str, error: &heirlock::Error) -> String {
+    match timeout(REFUSED_LOOK, locks.inspect(name)).await {
+        Ok(Ok(view)) if locks.trouble().is_none() => {
+            busy::line(&view, clocks::wall_ms(), error.kind() == Kind::Timeout).unwrap_or_else(|| error.chain())
+        }
+        // What it said before, or why it does not answer.
+        _ => error.chain(),
     }
 }
 
@@ -201,15 +220,15 @@ impl Holder<'_> {
         let exit = match end {
             // The command is the failure to tell of; a release that fails too ends with the ttl.
             End::Unstarted(exit) => {
-                let _ = timeout(LAST_WORDS, lease.release()).await;
+                let _ = timeout(STORE_HEARS, lease.release()).await;
                 exit
             }
             End::Unguarded(code, why) => {
-                let _ = timeout(LAST_WORDS, lease.release()).await;
+                let _ = timeout(STORE_HEARS, lease.release()).await;
                 Exit::because(code, why)
             }
             End::Withdrawn(signal) => {
-                let _ = timeout(LAST_WORDS, lease.release()).await;
+                let _ = timeout(STORE_HEARS, lease.release()).await;
                 Exit::signal(signal)
             }
             End::Of(end, cause) => tokio::select! {
@@ -305,7 +324,7 @@ async fn near_the_end(lease: &Lease) {
             return;
         }
         // A timed wait does not count suspend.
-        sleep(left.min(GLANCE)).await;
+        sleep(left.min(VALIDITY_LOOK)).await;
     }
 }
 

@@ -177,3 +177,38 @@ fn the_command_can_tell_a_supervisor_that_it_is_ready() {
     });
     assert_eq!(&bytes[..read], b"READY=1");
 }
+
+/// What a command has open is what it has without heirlock: the same files by the same numbers. In the place of one that is closed stands `/dev/null`.
+#[test]
+fn a_command_has_the_descriptors_that_it_has_without_heirlock() {
+    let place = Place::new();
+    for streams in closed() {
+        // One more, which is inherited as all are.
+        let list = |before: &str| {
+            let output = place.path("list");
+            let line = format!("exec {before} sh -c 'exec ls -l /proc/self/fd > list' {streams} 7</dev/zero");
+            let mut command = Command::new("sh");
+            command.args(["-c", &line]).current_dir(place.folder.path()).env("HEIRLOCK_STORE", place.store()).stdin(Stdio::null());
+            let ran = command.output().unwrap();
+            assert!(ran.status.success(), "{streams:?}: {ran:?}");
+            let mut open = listed(&std::fs::read_to_string(output).unwrap());
+            // But for the directory that it reads. The pipes are those of this one call.
+            open.retain(|(_, file)| !file.starts_with("/proc/"));
+            for (_, file) in &mut open {
+                file.truncate(file.find(":[").unwrap_or(file.len()));
+            }
+            open
+        };
+        let mut without = list("");
+        for number in 0..3 {
+            if without.iter().all(|(open, _)| *open != number) {
+                without.push((number, "/dev/null".into()));
+            }
+        }
+        without.sort();
+        assert!(without.contains(&(7, "/dev/zero".into())), "{without:?}");
+        let mut within = list(&format!("{HEIRLOCK} run a --"));
+        within.sort();
+        assert_eq!(within, without, "{streams:?}");
+    }
+}

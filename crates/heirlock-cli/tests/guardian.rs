@@ -3,8 +3,9 @@
 
 mod common;
 
+use std::os::fd::AsRawFd;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use common::tree::{lives, next_finds_nobody, pid, run_tree};
 use common::{Place, Running, eventually, stderr};
@@ -214,17 +215,27 @@ fn case_c07_a_daemon_does_not_keep_the_lock_and_a_group_does() {
     let place = Place::new();
     let file = place.path("daemon");
     let script = format!("setsid sh -c 'echo $$ > {0}; exec sleep 600' & while [ ! -s {0} ]; do sleep 0.01; done", file.display());
-    let status = place.heirlock(&["run", "job", "--", "sh", "-c", &script]).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
-    assert_eq!(status.code(), Some(0));
+    // It has our pipes as its stdout and stderr: nobody reads them to their end, which would be the daemon's.
+    let mut running = Running::start(&mut place.heirlock(&["run", "job", "--", "sh", "-c", &script]));
+    assert_eq!(running.child.wait().unwrap().code(), Some(0));
     assert_eq!(place.code(&["run", "-n", "job", "true"]), 0);
     let daemon = pid(&file);
     assert!(lives(daemon), "it is let alone");
+    let ours = std::fs::read_link(format!("/proc/self/fd/{}", running.child.stdout.as_ref().unwrap().as_raw_fd())).unwrap();
+    assert_eq!(std::fs::read_link(format!("/proc/{daemon}/fd/1")).unwrap(), ours, "and has the pipe that it inherited");
     kill_process(daemon, Signal::KILL).unwrap();
     let since = Instant::now();
-    let mut running = Running::start(place.heirlock(&["run", "job", "--", "sh", "-c", "sleep 5 & exit 4"]).stdout(Stdio::null()));
+    let script = "sleep 5 & echo held; exit 4";
+    let mut running = Running::start(&mut place.heirlock(&["run", "job", "--", "sh", "-c", script])).wait_for_line("held");
+    // Its leader ends at once; what is left of the group keeps the lock for all the time that it has, and keeps heirlock.
+    while since.elapsed() < Duration::from_millis(4_800) {
+        assert_eq!(place.code(&["run", "-n", "job", "true"]), 75, "after {:?}", since.elapsed());
+        std::thread::sleep(Duration::from_millis(50));
+    }
     assert_eq!(running.child.wait().unwrap().code(), Some(4));
     let took = since.elapsed();
     assert!(took >= Duration::from_secs(5) && took < Duration::from_secs(10), "{took:?}");
+    assert_eq!(place.code(&["run", "-n", "job", "true"]), 0);
 }
 
 #[test]
@@ -232,10 +243,13 @@ fn case_c11_a_nested_run_does_not_wait_for_itself() {
     let place = Place::new();
     let this = env!("CARGO_BIN_EXE_heirlock");
     let since = Instant::now();
-    let output = place.output(&["run", "a", "--", this, "run", "a", "--", "true"]);
+    let outer = Running::start(&mut place.heirlock(&["run", "a", "--", this, "run", "a", "--", "true"]));
+    let ancestor = outer.pid();
+    let output = outer.finish();
     assert_eq!(output.status.code(), Some(80));
     assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
-    assert!(stderr(&output).contains("a is held by a run that this one is part of (pid "), "{}", stderr(&output));
+    let named = format!("a is held by a run that this one is part of (pid {ancestor}, ");
+    assert!(stderr(&output).contains(&named), "{named}: {}", stderr(&output));
     // Through another lock as well, and with a time to wait.
     assert_eq!(place.code(&["run", "a", "--", this, "run", "b", "--", this, "run", "-w", "9", "a", "true"]), 80);
     // Who does not wait is merely busy; readers stand beside each other, and so do slots and other names.
@@ -247,17 +261,52 @@ fn case_c11_a_nested_run_does_not_wait_for_itself() {
 }
 
 #[test]
+fn case_c11_slots_that_are_all_held_above_are_not_waited_for() {
+    let place = Place::new();
+    let this = env!("CARGO_BIN_EXE_heirlock");
+    for slots in [1, 2, 3] {
+        let name = format!("pool {slots}");
+        let n = slots.to_string();
+        let deep = |levels: usize| -> Vec<&str> {
+            let level = ["run", "--slots", &n, &name, "--", this];
+            let mut words: Vec<&str> = (0..levels).flat_map(|_| level).collect();
+            *words.last_mut().unwrap() = "true";
+            words
+        };
+        assert_eq!(place.code(&deep(slots)), 0, "{slots} within each other have their slots");
+        let since = Instant::now();
+        let output = place.output(&deep(slots + 1));
+        assert_eq!(output.status.code(), Some(80), "{}", stderr(&output));
+        assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
+        assert!(stderr(&output).contains("is held by a run that this one is part of (pid "), "{}", stderr(&output));
+    }
+    // One of them is another's: that is waited for.
+    let other = Running::start(&mut place.heirlock(&["run", "--slots", "2", "pool", "--", "sh", "-c", "echo held; exec sleep 600"]));
+    let other = other.wait_for_line("held");
+    let waiting = Running::start(&mut place.heirlock(&["run", "--slots", "2", "pool", "--", this, "run", "--slots", "2", "pool", "true"]));
+    eventually("it waits", || String::from_utf8_lossy(&place.output(&["show", "pool"]).stdout).contains("waits 1"));
+    drop(other);
+    assert_eq!(waiting.finish().status.code(), Some(0));
+}
+
+#[test]
 fn case_c12_the_lock_rests_until_it_was_held_long_enough() {
     let place = Place::new();
-    let since = Instant::now();
+    let (since, started) = (Instant::now(), SystemTime::now());
     assert_eq!(place.code(&["run", "--hold-at-least", "3", "a", "true"]), 0);
     assert!(since.elapsed() < Duration::from_secs(2), "the command does not wait for it: {:?}", since.elapsed());
-    let waiting = Running::start(&mut place.heirlock(&["run", "a", "true"]));
+    let waiting = Running::start(&mut place.heirlock(&["run", "a", "--", "date", "+%s.%N"]));
     eventually("it waits", || String::from_utf8_lossy(&place.output(&["ls"]).stdout).contains("waits 1"));
-    assert_eq!(place.code(&["run", "-n", "a", "true"]), 75);
-    assert_eq!(waiting.finish().status.code(), Some(0));
-    let took = since.elapsed();
-    assert!(took >= Duration::from_secs(3) && took < Duration::from_secs(6), "{took:?}");
+    while since.elapsed() < Duration::from_millis(2_800) {
+        assert_eq!(place.code(&["run", "-n", "a", "true"]), 75, "after {:?}", since.elapsed());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let output = waiting.finish();
+    assert_eq!(output.status.code(), Some(0));
+    // The instant at which it was in, as its command saw it: the grant is a little later than our start, and the rest counts from it.
+    let at: f64 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
+    let after = at - started.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
+    assert!((3.0..6.0).contains(&after), "in after {after} s");
     assert_eq!(place.code(&["run", "-n", "a", "true"]), 0);
 }
 
@@ -293,7 +342,16 @@ fn a_command_is_ended_when_it_has_held_for_long_enough() {
     let output = place.output(&["run", "--max-hold", "3", "a", "--", "sh", "-c", "sleep 600"]);
     assert_eq!(output.status.code(), Some(79), "{}", stderr(&output));
     assert!(since.elapsed() < Duration::from_secs(6), "{:?}", since.elapsed());
+    let why = "ending the command, for the lock on a is lost: it was held for as long as --max-hold allows";
+    assert!(stderr(&output).contains(why) && stderr(&output).lines().count() == 1, "{}", stderr(&output));
     assert_eq!(place.code(&["run", "-w", "3", "a", "true"]), 0);
+    // A loss before that has another reason.
+    let args = ["run", "--ttl", "3", "--max-hold", "60", "a", "--", "sh", "-c", "echo held; exec sleep 600"];
+    let running = Running::start(&mut place.heirlock(&args)).wait_for_line("held");
+    std::fs::remove_file(place.path("locks.db")).unwrap();
+    let output = running.finish();
+    assert_eq!(output.status.code(), Some(79), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("--max-hold"), "{}", stderr(&output));
 }
 
 #[test]

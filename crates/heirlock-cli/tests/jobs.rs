@@ -53,6 +53,39 @@ impl Job {
     }
 }
 
+/// What is said of the wait is for whoever looks at it: a job in the background would write over the prompt.
+#[test]
+fn a_wait_is_shown_in_the_foreground_only() {
+    let place = Place::new();
+    let holder = place.holder("a");
+    let mut terminal = Terminal::shell(&place);
+    terminal.types("$HEIRLOCK run a -- echo got it &\n");
+    let waits = || String::from_utf8_lossy(&place.output(&["show", "a"]).stdout).contains("waits 1");
+    eventually("it waits", waits);
+    // Its line would be renewed each second.
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_millis(2_500) {
+        assert!(!terminal.screen().contains("waiting for"), "{}", terminal.screen());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // In the foreground it says so, and stops to say so when it is sent back.
+    terminal.types("fg\n");
+    terminal.shows("waiting for a, ");
+    terminal.types("\x1a");
+    terminal.code();
+    terminal.types("bg\n");
+    terminal.code();
+    let shown = terminal.screen().matches("waiting for").count();
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_millis(2_500) {
+        assert_eq!(terminal.screen().matches("waiting for").count(), shown, "{}", terminal.screen());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(waits());
+    drop(holder);
+    terminal.shows("got it");
+}
+
 #[test]
 fn case_c03_term_on_a_terminal() {
     let place = Place::new();

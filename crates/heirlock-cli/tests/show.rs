@@ -109,7 +109,12 @@ fn case_c12_a_rest_is_shown_until_its_end_and_kept() {
     let rest = json(&place, &["show", "nightly", "--json"])["locks"][0]["resting_ms"].as_u64().unwrap();
     assert!(rest > 0 && rest <= 3_000, "{rest}");
     let nobody = place.output(&["evict", "nightly"]);
-    assert!(nobody.status.code() == Some(1) && String::from_utf8(nobody.stdout).unwrap().contains("rests"));
+    let text = String::from_utf8(nobody.stdout).unwrap();
+    assert_eq!(nobody.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("it rests for 2.") && text.contains("UTC") && text.contains("heirlock evict --force nightly ends that"),
+        "{text}"
+    );
     // A waiter gets in at its end, and nobody before.
     let waiter = Running::start(&mut place.heirlock(&["run", "nightly", "true"]));
     while start.elapsed() < Duration::from_millis(2_500) {
@@ -199,6 +204,41 @@ fn force_frees_at_once_and_says_what_that_means() {
         (output.status.code(), stderr(&output))
     };
     assert_eq!(code, Some(81), "{told}");
+}
+
+#[test]
+fn force_ends_a_rest_and_fences_grow() {
+    let place = Place::new();
+    let fence = |args: &[&str]| -> u64 {
+        let output = place.output(&[args, &["sh", "-c", "echo $HEIRLOCK_FENCE"]].concat());
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
+    };
+    let before = fence(&["run", "--hold-at-least", "1e9", "nightly"]);
+    assert_eq!(place.code(&["run", "-n", "nightly", "true"]), 75);
+    assert_eq!(place.code(&["evict", "nightly"]), 1);
+    assert_eq!(place.code(&["evict", "--force", "--fence", &before.to_string(), "nightly"]), 1, "that one is gone, and was not this one's");
+    assert_eq!(place.code(&["run", "-n", "nightly", "true"]), 75);
+    let output = place.output(&["evict", "--force", "nightly"]);
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    assert_eq!((output.status.code(), text.as_str()), (Some(0), "nightly is free now: its rest was ended\n"), "{output:?}");
+    assert!(fence(&["run", "-n", "nightly"]) > before);
+    assert_eq!(place.code(&["evict", "--force", "nightly"]), 1, "nothing is left to end");
+    // With --json, and for slots.
+    fence(&["run", "--slots", "1", "--hold-at-least", "1e9", "pool"]);
+    assert_eq!(place.code(&["run", "-n", "--slots", "1", "pool", "true"]), 75);
+    let output = place.output(&["evict", "--force", "--json", "pool"]);
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), value["ended_rest"].as_bool(), value["holders"].as_array().unwrap().len()), (Some(0), Some(true), 0));
+    assert_eq!(place.code(&["run", "-n", "--slots", "1", "pool", "true"]), 0);
+    // Who waits gets in at once.
+    fence(&["run", "--hold-at-least", "1e9", "nightly"]);
+    let waiter = Running::start(&mut place.heirlock(&["run", "nightly", "true"]));
+    eventually("it waits", || shown(&place, &["show", "nightly"]).contains("waits 1"));
+    let since = Instant::now();
+    assert_eq!(place.code(&["evict", "--force", "nightly"]), 0);
+    assert!(waiter.finish().status.success());
+    assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
 }
 
 #[test]

@@ -72,6 +72,57 @@ fn bad_words_are_refused_with_one_line() {
 }
 
 #[test]
+fn a_refusal_names_the_help_of_its_verb_and_what_may_have_been_meant() {
+    let place = Place::new();
+    for (args, ends) in [
+        (&["run", "--ttl", "2", "a", "true"][..], "see heirlock run --help"),
+        (&["-v", "--store", "ls", "run", "--slots", "0", "a", "true"], "see heirlock run --help"),
+        (&["ls", "--yaml"], "see heirlock ls --help"),
+        (&["evict"], "see heirlock evict --help"),
+        (&["completions"], "see heirlock completions --help"),
+        (&["frobnicate"], "see heirlock --help"),
+        (&["--frobnicate"], "see heirlock --help"),
+    ] {
+        let text = refused(&place, args);
+        assert!(text.trim_end().ends_with(&format!("; {ends}")), "{args:?}: {text}");
+    }
+    assert!(refused(&place, &["run", "--tll", "9", "a", "true"]).contains("; tip: a similar argument exists: '--ttl'; see"));
+    assert!(refused(&place, &["run", "-ttl", "9", "a", "true"]).contains("'-t' found; tip: "));
+    assert!(refused(&place, &["run", "--on-lost", "tell", "a", "true"]).contains("[possible values: term, kill, notify]"));
+    assert!(refused(&place, &["sho", "a"]).contains("tip: a similar subcommand exists: 'show'"));
+}
+
+#[test]
+fn the_help_of_run_names_what_it_takes_and_gives() {
+    let place = Place::new();
+    let text = String::from_utf8(place.output(&["run", "--help"]).stdout).unwrap();
+    for word in ["HEIRLOCK_HELD", "HEIRLOCK_PASSWORD_FILE", "128 + n", "nothing is said then", "TERM comes the grace and half a second"] {
+        assert!(text.split_whitespace().collect::<Vec<_>>().join(" ").contains(word), "{word}: {text}");
+    }
+}
+
+#[test]
+fn the_store_may_be_said_before_the_verb() {
+    let place = Place::new();
+    let [one, other] = ["one.db", "other.db"].map(|name| format!("sqlite:{}", place.path(name).display()));
+    let store = |args: &[&str]| {
+        let output = place.output(args);
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let told = ["sh", "-c", "echo $HEIRLOCK_STORE"];
+    assert_eq!(store(&[&["--store", &one, "run", "a"], &told[..]].concat()), one);
+    // What stands after the verb is nearer, and what stands after the name is the command's.
+    assert_eq!(store(&[&["--store", &one, "run", "--store", &other, "a"], &told[..]].concat()), other);
+    assert_eq!(store(&["--store", &one, "run", "a", "echo", "--store", &other]), format!("--store {other}"));
+    for verb in [&["ls"][..], &["where"], &["doctor"]] {
+        let text = store(&[&["--store", &other], verb, &["--json"]].concat());
+        assert!(text.contains(&other), "{verb:?}: {text}");
+    }
+    assert!(!place.path("locks.db").exists());
+}
+
+#[test]
 fn a_bad_store_is_refused_without_its_password() {
     let place = Place::new();
     for url in [

@@ -24,13 +24,14 @@ use super::tree::{self, Tree};
 use super::words::{Lines, Order, Word, line};
 use super::{Charge, Refusal};
 use crate::args::Job;
+use crate::at_start;
 use crate::exit::tell;
 use crate::processes;
 
 /// How often a group is looked at whose members are not all our children; the first time, and later.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
 /// How long the store may take to hear that an orphaned lock is free.
-const LAST_WORDS: Duration = Duration::from_secs(10);
+const ORPHAN_LEAVES: Duration = Duration::from_secs(10);
 
 /// The error by which a child tells that its lock is lost before it has become the command: none that starting a program can give.
 const TOO_LATE: i32 = Errno::TIME.raw_os_error();
@@ -60,6 +61,7 @@ pub(super) fn keep(charge: &Charge, socket: UnixStream, valid_until: &'static At
         lost: None,
         ticket: None,
         refusal: Refusal::default(),
+        since: BootClock.now(),
     };
     let Some(leader) = guardian.start()? else { return Ok(()) };
     guardian.watch(leader, &ends)?;
@@ -82,6 +84,8 @@ struct Guardian<'c> {
     lost: Option<String>,
     ticket: Option<Leave>,
     refusal: Refusal,
+    /// When it was told that the lock is held.
+    since: Moment,
 }
 
 impl Guardian<'_> {
@@ -103,6 +107,7 @@ impl Guardian<'_> {
                 }
             }
         };
+        self.since = BootClock.now();
         if let Some(ticket) = &mut self.ticket {
             ticket.settled = true;
         }
@@ -120,10 +125,11 @@ impl Guardian<'_> {
             if left(valid_until) <= LAST_MOMENT {
                 return Err(std::io::Error::from_raw_os_error(TOO_LATE));
             }
+            at_start::restore();
             mask.thread_set_mask().map_err(std::io::Error::from)
         };
-        // SAFETY: between fork and exec this only loads a number, asks the clock, and changes the signal mask, all of which is safe in a signal handler
-        // and so after a fork; it allocates nothing.
+        // SAFETY: between fork and exec this only loads numbers, asks the clock, and changes the signal mask and what is ignored, all of which is safe in
+        // a signal handler and so after a fork; it allocates nothing.
         unsafe { command.pre_exec(begin) };
         match command.spawn() {
             Ok(child) => {
@@ -202,6 +208,7 @@ impl Guardian<'_> {
 
     fn why(&self, cause: Cause) -> &str {
         match cause {
+            Cause::Expiring if self.charge.is_longest(BootClock.now().since(self.since)) => "it was held for as long as --max-hold allows",
             Cause::Expiring => "it could not be renewed in time",
             Cause::Told => self.lost.as_deref().unwrap_or("another may hold it"),
             Cause::Orphaned => "the heirlock that renewed it has died",
@@ -277,7 +284,7 @@ impl Guardian<'_> {
             let store = heirlock::open_store(&self.charge.url).await?;
             store.leave(&Key::new(&self.charge.job.name)?, ticket).await
         };
-        match runtime.block_on(async { tokio::time::timeout(LAST_WORDS, leave).await }) {
+        match runtime.block_on(async { tokio::time::timeout(ORPHAN_LEAVES, leave).await }) {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => Err(format!("the lock on {} is free only when its ttl is over: {}", self.charge.job.name, error.chain())),
             Err(_) => Err(format!("the lock on {} is free only when its ttl is over: its store does not answer", self.charge.job.name)),

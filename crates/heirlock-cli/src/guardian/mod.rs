@@ -41,8 +41,10 @@ use crate::{processes, stderr};
 
 /// How long an unharmed guardian may take to end.
 const FAREWELL: Duration = Duration::from_secs(1);
+/// How long after the grant the guardian has heard of it, at the latest, unless the machine is very busy.
+const HEARD: Duration = Duration::from_millis(500);
 /// How often the rest of a tree is looked at.
-const LOOK: Duration = Duration::from_millis(10);
+const TREE_LOOK: Duration = Duration::from_millis(10);
 /// And if there is somebody in it who cannot be ended.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -52,6 +54,18 @@ pub(crate) struct Charge {
     pub(crate) url: String,
     pub(crate) on_lost: OnLost,
     pub(crate) grace: Duration,
+    pub(crate) ttl: Duration,
+    pub(crate) max_hold: Option<Duration>,
+}
+
+impl Charge {
+    /// Whether a lock that is to be given up so long after its grant has been held for as long as it may.
+    fn is_longest(&self, held: Duration) -> bool {
+        let Some(most) = self.max_hold else { return false };
+        // The command is ended before; validity ends by the margin of clocks before; and the guardian has heard of the grant a little later.
+        let before = self.grace + plan::EARLY + self.ttl.min(most) / 100 + HEARD;
+        held + before >= most
+    }
 }
 
 /// A guardian that waits for the lock to be held. Made before anything has started a thread.
@@ -189,7 +203,7 @@ impl Guardian {
             if since.elapsed() >= grace || left() <= LAST_MOMENT {
                 refusal.note(self.tree.signal(group, Signal::KILL));
             }
-            sleep(LOOK.max(refusal.pause())).await;
+            sleep(TREE_LOOK.max(refusal.pause())).await;
         }
     }
 }

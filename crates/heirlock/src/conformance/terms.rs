@@ -7,7 +7,7 @@ use super::Factory;
 use super::tools::{
     FOR_EVER, assert_within, enter, faulty_session, get, is_empty, key, ms, open, poll_for, session, ttl_of, view, wait_for, wait_for_queue,
 };
-use crate::lease::{Answer, Beat, LostReason, Reason, Released, SessionId, Store, Terms, Token};
+use crate::lease::{Answer, Beat, Evict, LostReason, Reason, Released, SessionId, Store, Terms, Token};
 
 /// What S18 grants beyond an end.
 const SLACK: Duration = ms(1_000);
@@ -19,7 +19,7 @@ const AN_HOUR: Duration = Duration::from_secs(3_600);
 const AT_LAST: Duration = ms(6_000);
 
 /// **S18** `max_hold` 2 s on a holder that never returns, also when its client goes on beating: expired by the store, `lost` with the reason; the next
-/// one holds. `hold_at_least` 1 s released after 0.1 s: `Busy` or queued until 1 s.
+/// one holds. `hold_at_least` 1 s released after 0.1 s: `Busy` or queued until 1 s. A rest of an hour is ended by a forced eviction, and by no other.
 pub fn case_s18_holds_have_ends_and_rests(factory: &dyn Factory) {
     let store = open(factory);
     thread::scope(|threads| {
@@ -27,6 +27,7 @@ pub fn case_s18_holds_have_ends_and_rests(factory: &dyn Factory) {
         threads.spawn(|| a_longest_hold(factory, &*store, "beaten", ttl_of(&*store, ms(900))));
         threads.spawn(|| beats_beyond_the_end(&*store));
         threads.spawn(|| a_shortest_hold(factory));
+        threads.spawn(|| a_rest_that_is_ended(factory));
     });
     wait_for("the last lease to be given back", || is_empty(&*store));
 }
@@ -111,5 +112,28 @@ fn a_shortest_hold(factory: &dyn Factory) {
         assert!(lease.fence() > fence);
         assert!(held + ms(1) >= before + AT_LEAST, "a rest of {AT_LEAST:?} was over after {:?}", held - before);
         assert_within("the next after a rest", held - granted, AT_LEAST, ms(500));
+    });
+}
+
+/// Whoever asked for too long a rest finds a cure: the next is granted, with a higher fence.
+fn a_rest_that_is_ended(factory: &dyn Factory) {
+    let (locks, others) = (session(factory), session(factory));
+    let lease = get(locks.lock("rests long").hold_at_least(AN_HOUR));
+    let fence = lease.fence();
+    assert_eq!(lease.release_blocking().expect("the store answers"), Released::InTime);
+    let evict = |fence, force| pollster::block_on(others.evict("rests long", Evict { fence, force })).expect("the store answers");
+    assert_eq!((evict(None, false), evict(Some(fence), true)), (0, 0));
+    assert!(others.try_lock("rests long").blocking().is_err_and(|error| error.is_busy()), "it rests");
+    thread::scope(|threads| {
+        let next = threads.spawn(|| (get(others.lock("rests long")), Instant::now()));
+        wait_for_queue(&*open(factory), "rests long", 1);
+        let before = Instant::now();
+        assert_eq!(pollster::block_on(locks.evict("rests long", Evict { fence: Some(0), force: true })).expect("the store answers"), 1);
+        let (lease, held) = next.join().expect("no panic");
+        assert!(lease.fence() > fence);
+        assert_within("the next after a rest that was ended", held - before, Duration::ZERO, ms(500));
+        // Whoever holds is not met by that.
+        assert_eq!(evict(Some(0), true), 0);
+        assert!(lease.is_valid());
     });
 }

@@ -163,7 +163,8 @@ pub fn leave<R: Rows>(rows: &mut R, now: Now<'_>, request: &Leave) -> Result<Out
     step.end(|_| Ok(Left { was }))
 }
 
-/// Takes the key away: marks holders as revoked, ends grants that nobody claimed, and with `force` ends all. Answers how many it met.
+/// Takes the key away: marks holders as revoked, ends grants that nobody claimed, and with `force` ends all. The fence that no holder
+/// has, 0, with `force` ends the rests. Answers how many it met.
 ///
 /// # Errors
 /// What the rows' engine reports.
@@ -184,6 +185,10 @@ pub fn evict<R: Rows>(rows: &mut R, now: Now<'_>, request: &Evict) -> Result<Out
                 step.tell(&ticket, News::Revoked);
             }
         }
+    }
+    // Named by the fence that nobody holds with: whoever ends a rest that is just over does not meet the next holder.
+    if request.force && request.fence == Some(0) {
+        met += step.rows.header().rests.drain(..).count() as u64;
     }
     step.end(|_| Ok(met))
 }

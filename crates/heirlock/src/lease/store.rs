@@ -83,8 +83,8 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// *Requires* nothing of the caller: it is an operator's.
     /// *Does* mark the holders (those with the fence, if one is named) as revoked, which keeps the key exclusive until they leave or expire; end those
-    /// that have not claimed; with `force`, end all now.
-    /// *Answers* how many holders it met.
+    /// that have not claimed; with `force`, end all now, or, with the fence 0, which no holder has, all rests.
+    /// *Answers* how many it met, holders and rests that it ended.
     fn evict<'a>(&'a self, key: &'a Key, request: Evict) -> Pending<'a, u64>;
 
     /// One key as operators see it.

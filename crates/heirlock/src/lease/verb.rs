@@ -47,10 +47,10 @@ pub struct Leave {
     pub settled: bool,
 }
 
-/// An operator's request to take a key away from whoever holds it.
+/// An operator's request to take a key away from whoever holds it, or to end its rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Evict {
-    /// Only the holders with this fence; else all.
+    /// Only the holders with this fence; else all. No holder has 0: with `force` that ends rests, and nothing else.
     pub fence: Option<u64>,
     /// Free the key now, although the holder may still run.
     pub force: bool,

@@ -399,6 +399,11 @@ impl Naive {
                 moment.tell(*token, News::Revoked);
             }
         }
-        met.len() as u64
+        let mut ended = 0;
+        if force && fence == Some(0) {
+            ended = if matches!(moment.now, Now::Clock { .. }) { self.rested().len() } else { self.rests.len() };
+            self.rests.clear();
+        }
+        (met.len() + ended) as u64
     }
 }

@@ -103,7 +103,7 @@ fn verb() -> impl Strategy<Value = Verb> {
         blocked,
     });
     let leave = (who(), any::<bool>()).prop_map(|(who, settled)| Verb::Leave { who, settled });
-    let evict = (prop::option::of(0..3_u64), any::<bool>()).prop_map(|(fence, force)| Verb::Evict { fence, force });
+    let evict = (prop::option::of(0..4_u64), any::<bool>()).prop_map(|(fence, force)| Verb::Evict { fence, force });
     prop_oneof![8 => enter, 5 => beat, 3 => leave, 1 => evict, 1 => Just(Verb::Look)]
 }
 
@@ -182,8 +182,8 @@ impl History {
             }
             Verb::Leave { who, settled } => Request::Leave(Leave { token: token(self.ticket(who)), settled }),
             Verb::Evict { fence, force } => {
-                // A fence that may be held, or was some time ago.
-                let fence = fence.map(|back| self.book.header().last_fence.saturating_sub(back));
+                // A fence that may be held, or was some time ago, or the one that nobody has.
+                let fence = fence.map(|back| if back == 3 { 0 } else { self.book.header().last_fence.saturating_sub(back) });
                 Request::Evict(Evict { fence, force })
             }
             Verb::Look => Request::Look,

@@ -287,6 +287,39 @@ fn eviction_ends_an_unclaimed_grant_and_force_ends_all_without_a_rest() {
 }
 
 #[test]
+fn force_ends_a_rest_and_nothing_else_does() {
+    let mut key = Key::default();
+    let resting = |ticket| Enter { terms: terms(|terms| terms.hold_at_least = Some(9_000)), ..entering(ticket) };
+    let fence = held(key.enter(&resting(1))).fence;
+    key.leave(1);
+    queued(key.enter(&entering(2)));
+    let mut evict = |fence, force| {
+        let outcome = sure(ledger::evict(&mut key.book, at(0), &Evict { fence, force }));
+        (outcome.answer, outcome.told.len())
+    };
+    // Not without force, nor by a fence, which is a holder's.
+    for (named, force) in [(None, true), (Some(0), false), (Some(fence), true)] {
+        assert_eq!(evict(named, force), (0, 0), "{named:?} {force}");
+    }
+    // Whoever waited is granted, and told.
+    assert_eq!(evict(Some(0), true), (1, 1));
+    assert!(held(key.beat(2, 2)).fence > fence);
+    // Once it is over, that spares who holds now.
+    let outcome = sure(ledger::evict(&mut key.book, at(0), &Evict { fence: Some(0), force: true }));
+    assert_eq!(outcome.answer, 0);
+    assert!(!held(key.beat(2, 3)).revoked);
+    // A resting slot, with the one that is held.
+    let mut key = Key::default();
+    let slots = |ticket| Enter { mode: Mode::Slot(2), ..resting(ticket) };
+    held(key.enter(&slots(1)));
+    held(key.enter(&slots(2)));
+    key.leave(1);
+    let outcome = sure(ledger::evict(&mut key.book, at(0), &Evict { fence: Some(0), force: true }));
+    assert_eq!(outcome.answer, 1);
+    assert_eq!(held(key.enter(&slots(3))).slot, Some(0));
+}
+
+#[test]
 fn readers_of_one_generation_share_a_fence() {
     let mut key = Key::default();
     let reader = |ticket| Enter { mode: Mode::Shared, ..entering(ticket) };
