@@ -69,13 +69,17 @@ async fn try_run(run: Run, recruit: Recruit) -> Result<Exit, Exit> {
         never = progress::show(&locks, &job.name) => never,
         signal = signals.end() => Err(Exit::signal(signal)),
     };
-    let exit = match lease {
-        Ok(lease) => Holder { locks: &locks, run: &run, job: &job, guardian, signals }.hold(lease).await,
-        Err(exit) => exit,
+    let (exit, unused) = match lease {
+        Ok(lease) => (Holder { locks: &locks, run: &run, job: &job, guardian, signals }.hold(lease).await, None),
+        Err(exit) => (exit, Some(guardian)),
     };
     complaints.abort();
     // A withdrawn place in the queue, or a release, is told before we go; a store that does not listen frees it by itself in time.
     let _ = timeout(STORE_HEARS, locks.close()).await;
+    if let Some(guardian) = unused {
+        // It need not give back what we have.
+        guardian.dismiss().await;
+    }
     Ok(exit)
 }
 
@@ -159,27 +163,30 @@ async fn wait(
                 sleep(ANCESTOR_LOOK).await;
             }
             Err(error) if error.kind() == Kind::Busy || error.kind() == Kind::Timeout => {
-                // Whoever chose a code is a script, which knows what it means.
-                return Err(if run.busy_code == BUSY {
-                    Exit::because(BUSY, who_has_it(locks, &job.name, &error).await)
-                } else {
-                    Exit::code(run.busy_code)
-                });
+                return Err(refusal(locks, run, job, &error).await);
             }
             Err(error) => return Err(Exit::of(&error, run.busy_code)),
         }
     }
 }
 
-/// Why it was refused, by one look after it.
-async fn who_has_it(locks: &Locks, name: &str, error: &heirlock::Error) -> String {
-    match timeout(REFUSED_LOOK, locks.inspect(name)).await {
-        Ok(Ok(view)) if locks.trouble().is_none() => {
-            busy::line(&view, clocks::wall_ms(), error.kind() == Kind::Timeout).unwrap_or_else(|| error.chain())
+/// Who may not wait, or no longer: by one look after it, who is in the way; or that nobody knows.
+async fn refusal(locks: &Locks, run: &Run, job: &Job, error: &heirlock::Error) -> Exit {
+    let has_waited = error.kind() == Kind::Timeout;
+    let look = match timeout(REFUSED_LOOK, locks.inspect(&job.name)).await {
+        Ok(Ok(view)) if locks.trouble().is_none() => busy::line(&view, clocks::wall_ms(), has_waited),
+        // A store that says nothing has not said that it is held.
+        Ok(Err(_)) | Err(_) if has_waited => {
+            let url = locks.url();
+            return Exit::own(format!(
+                "{url} does not answer any more, so nobody knows whether {} is free: try again when it does",
+                job.name
+            ));
         }
-        // What it said before, or why it does not answer.
-        _ => error.chain(),
-    }
+        _ => None,
+    };
+    // Whoever chose a code is a script, which knows what it means.
+    if run.busy_code == BUSY { Exit::because(BUSY, look.unwrap_or_else(|| error.chain())) } else { Exit::code(run.busy_code) }
 }
 
 /// Who holds the lock while the command runs.

@@ -268,3 +268,25 @@ fn a_full_disk_ends_the_command_in_time_and_says_why() {
     // The waiter's place, which it could not give back, is kept for a queue's life.
     assert!(since.elapsed() < Duration::from_secs(35), "{:?}", since.elapsed());
 }
+
+/// Another program keeps the file for itself: who waits has heard nothing, which is not that the lock is held.
+#[test]
+fn a_store_that_does_not_answer_any_more_is_125_and_not_75() {
+    let place = Place::new();
+    let holder = place.holder("a");
+    for options in [&["-w", "1.5"][..], &["-w", "1.5", "-E", "7"]] {
+        let since = Instant::now();
+        let waiter = Running::start(&mut place.heirlock(&[&["run"], options, &["a", "true"]].concat()));
+        eventually("it waits", || String::from_utf8_lossy(&place.output(&["ls"]).stdout).contains("waits 1"));
+        let other = rusqlite::Connection::open(place.path("locks.db")).unwrap();
+        other.busy_timeout(Duration::from_secs(5)).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        // Its stderr is closed then, too: the guardian does not try on.
+        let output = waiter.finish();
+        let took = since.elapsed();
+        drop(other);
+        assert_eq!(output.status.code(), Some(125), "{output:?}");
+        assert!(stderr(&output).contains("answer") && took < Duration::from_secs(5), "{took:?}: {output:?}");
+    }
+    drop(holder);
+}
