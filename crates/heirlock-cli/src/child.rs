@@ -88,8 +88,10 @@ impl Child {
             self.stop_with_it(by, wants_terminal).await;
             self.go_on();
         } else if !wants_terminal {
-            // Where there is no shell, the system does not stop us by the keyboard; nor does it the command.
-            self.go_on();
+            // Where there is no shell, the system does not stop us by the keyboard; nor does it the command. Somebody's SIGSTOP does.
+            if is(&[Signal::TSTP]) {
+                self.go_on();
+            }
         } else if !self.is_stuck {
             // As the system does with stopped processes whose shell goes. If it goes on nevertheless, it waits for a signal.
             tell("the command wants the terminal, which it cannot have, and no shell is left that could give it: HUP for it");

@@ -29,9 +29,11 @@ fn all() -> Option<Vec<Process>> {
 }
 
 fn look(pid: Pid) -> Option<Process> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may hold anything; after it come the state, the parent, the group, and the session.
-    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    // It need not be text: the system cuts it after fifteen bytes.
+    let name_ends = stat.windows(2).rposition(|two| two == b") ")?;
+    let mut fields = std::str::from_utf8(&stat[name_ends + 2..]).ok()?.split(' ');
     let state = fields.next()?;
     let mut number = || fields.next()?.parse().ok();
     let (parent, group, session) = (number()?, number()?, number()?);

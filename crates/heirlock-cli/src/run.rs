@@ -2,6 +2,7 @@
 
 use std::future::IntoFuture;
 use std::path::Path;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use heirlock::lease::{Key, Mode, Token};
@@ -13,7 +14,7 @@ use crate::args::{Job, Run};
 use crate::child::{self, Child};
 use crate::doctor::clocks;
 use crate::exit::{BUSY, CANNOT_RUN, EVICTED, Exit, LAST_LINES, LOST, NOT_FOUND, OWN, tell};
-use crate::guardian::{self, Cause, Charge, Guardian, LAST_MOMENT, OnLost, Recruit, Word};
+use crate::guardian::{self, Charge, Guardian, LAST_MOMENT, OnLost, Recruit, Word};
 use crate::pinned::Pinned;
 use crate::signals::Signals;
 use crate::{busy, default_store, nested, progress, stderr};
@@ -174,7 +175,7 @@ async fn wait(
 async fn refusal(locks: &Locks, run: &Run, job: &Job, error: &heirlock::Error) -> Exit {
     let has_waited = error.kind() == Kind::Timeout;
     let look = match timeout(REFUSED_LOOK, locks.inspect(&job.name)).await {
-        Ok(Ok(view)) if locks.trouble().is_none() => busy::line(&view, clocks::wall_ms(), has_waited),
+        Ok(Ok(view)) => busy::line(&view, clocks::wall_ms(), has_waited),
         // A store that says nothing has not said that it is held.
         Ok(Err(_)) | Err(_) if has_waited => {
             let url = locks.url();
@@ -200,14 +201,16 @@ struct Holder<'r> {
 
 /// How the command came to its end.
 enum End {
-    /// It ran.
-    Of(Result<i32, i32>, Option<Cause>),
+    /// It ran, and its lock was valid to its end.
+    Of(Result<i32, i32>),
     /// It could not be started.
     Unstarted(Exit),
     /// The guardian could not do its work, and heirlock has ended the command itself.
     Unguarded(u8, String),
     /// A signal came while the guardian did not start the command.
     Withdrawn(i32),
+    /// It was ended because its lock is lost, or never started.
+    Lost,
 }
 
 impl Holder<'_> {
@@ -238,12 +241,23 @@ impl Holder<'_> {
                 let _ = timeout(STORE_HEARS, lease.release()).await;
                 Exit::signal(signal)
             }
-            End::Of(end, cause) => tokio::select! {
-                exit = finish(lease, end, cause) => exit,
-                signal = self.signals.end() => {
-                    Exit::ended(end).saying(format!("signal {signal} while releasing the lock: it is free when its ttl is over"))
+            // Why was told by who noticed it.
+            End::Lost => {
+                let code = lost_code(&lease);
+                let _ = timeout(STORE_HEARS, lease.release()).await;
+                Exit::code(code)
+            }
+            End::Of(end) => {
+                // What came before was for the command.
+                self.signals.forget();
+                tokio::select! {
+                    biased;
+                    exit = finish(lease, end) => exit,
+                    signal = self.signals.end() => {
+                        Exit::ended(end).saying(format!("signal {signal} while releasing the lock: it is free when its ttl is over"))
+                    }
                 }
-            },
+            }
         };
         self.guardian.dismiss().await;
         exit
@@ -255,6 +269,7 @@ impl Holder<'_> {
         let mut child: Option<Child> = None;
         let (mut ended, mut is_told, mut is_refused) = (None, false, false);
         let start = Instant::now() + START;
+        let mut too_late = pin!(near_the_end(lease));
         loop {
             tokio::select! {
                 biased;
@@ -267,7 +282,7 @@ impl Holder<'_> {
                         return End::Unstarted(Exit::because(if is_missing { NOT_FOUND } else { CANNOT_RUN }, why));
                     }
                     // One of us was stopped since the lock was granted, for so long that it is lost.
-                    (Some(Word::Gone { cause: Some(cause) }), None) => return End::Of(Ok(0), Some(cause)),
+                    (Some(Word::Gone { cause: Some(_) }), None) => return End::Lost,
                     (Some(Word::Stopped { signal }), Some(child)) => child.stopped(signal).await,
                     (Some(Word::Ended { end }), Some(child)) => {
                         child.ended(end);
@@ -275,14 +290,14 @@ impl Holder<'_> {
                     }
                     (Some(Word::Refused), Some(_)) => is_refused = true,
                     (Some(Word::Gone { cause }), Some(_)) if ended.is_some() => {
-                        return End::Of(ended.unwrap_or(Ok(0)), cause);
+                        return if cause.is_some() { End::Lost } else { End::Of(ended.unwrap_or(Ok(0))) };
                     }
                     (Some(_), _) => return self.unguarded(lease, child.as_ref(), "its guardian speaks nonsense").await,
                     (None, _) => return self.unguarded(lease, child.as_ref(), "its guardian was killed").await,
                 },
                 signal = next_signal(&mut self.signals, child.is_none().then_some(start)) => {
                     let Some(child) = &mut child else {
-                        self.guardian.end_tree(None, Duration::ZERO, || lease.remaining()).await;
+                        self.guardian.end_tree(None, Duration::ZERO, || lease.remaining(), &mut self.signals).await;
                         return End::Withdrawn(signal);
                     };
                     child.take(signal).await;
@@ -292,21 +307,20 @@ impl Holder<'_> {
                     self.guardian.lose(reason.to_string());
                 }
                 // Who is not allowed to is not slow.
-                () = near_the_end(lease), if self.run.on_lost != OnLost::Notify && !is_refused => {
+                () = &mut too_late, if self.run.on_lost != OnLost::Notify && !is_refused => {
                     let end = self.unguarded(lease, child.as_ref(), "its guardian did not end it in time").await;
                     // The lock is lost, whoever is slow.
-                    let code = if lease.lost_reason() == Some(LostReason::Evicted) { EVICTED } else { LOST };
-                    return if let End::Unguarded(_, why) = end { End::Unguarded(code, why) } else { end };
+                    return if let End::Unguarded(_, why) = end { End::Unguarded(lost_code(lease), why) } else { end };
                 }
             }
         }
     }
 
     /// Ends the command ourselves.
-    async fn unguarded(&self, lease: &Lease, child: Option<&Child>, why: &str) -> End {
+    async fn unguarded(&mut self, lease: &Lease, child: Option<&Child>, why: &str) -> End {
         tell(&format!("ending the command: {why}"));
-        let grace = self.run.grace().unwrap_or_default();
-        self.guardian.end_tree(child.map(|child| child.group), grace, || lease.remaining()).await;
+        let grace = if self.run.on_lost == OnLost::Kill { Duration::ZERO } else { self.run.grace().unwrap_or_default() };
+        self.guardian.end_tree(child.map(|child| child.group), grace, || lease.remaining(), &mut self.signals).await;
         End::Unguarded(OWN, format!("the command was ended, for {why}"))
     }
 }
@@ -335,14 +349,13 @@ async fn near_the_end(lease: &Lease) {
     }
 }
 
-async fn finish(lease: Lease, end: Result<i32, i32>, cause: Option<Cause>) -> Exit {
+/// The code of a command that was ended because its lock is lost.
+fn lost_code(lease: &Lease) -> u8 {
+    if lease.lost_reason() == Some(LostReason::Evicted) { EVICTED } else { LOST }
+}
+
+async fn finish(lease: Lease, end: Result<i32, i32>) -> Exit {
     let (key, was_valid) = (lease.key().clone(), lease.is_valid());
-    if cause.is_some() {
-        let reason = lease.lost_reason();
-        // It has been told already. The release cannot fail in a way that matters.
-        let _ = lease.release().await;
-        return Exit::code(if reason == Some(LostReason::Evicted) { EVICTED } else { LOST });
-    }
     let before = lease.lost_reason();
     match (before, lease.release().await) {
         (Some(LostReason::Evicted), _) => Exit::because(EVICTED, format!("an operator took the lock on {key} away")),

@@ -1,6 +1,6 @@
 //! The signals that are forwarded to the command, or that end a wait.
 
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -36,6 +36,11 @@ impl Signals {
             self.0.push((number, signal(kind).map_err(|error| Exit::own(format!("cannot listen for signals: {error}")))?));
         }
         Ok(())
+    }
+
+    /// Those that have come count no more.
+    pub(crate) fn forget(&mut self) {
+        while self.poll(&mut Context::from_waker(Waker::noop())).is_ready() {}
     }
 
     /// The next one.

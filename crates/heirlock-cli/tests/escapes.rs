@@ -44,6 +44,19 @@ fn a_process_whose_first_thread_has_ended_keeps_the_lock_and_is_killed() {
     assert!(ended_at > 50 && length() == ended_at, "it ran on");
 }
 
+/// The system cuts a program's name after fifteen bytes, wherever that is.
+#[test]
+fn a_process_whose_name_is_no_text_is_ended() {
+    let place = Place::new();
+    let program = place.path("sauvegarde-x\u{e9}\u{e9}\u{e9}\u{e9}");
+    std::fs::copy("/bin/sleep", &program).unwrap();
+    let number = place.path("number");
+    let script = format!("setsid sh -c 'echo $$ > {}; exec {} 600' & wait", number.display(), program.display());
+    assert_eq!(place.code(&["run", "--max-hold", "3", "--on-lost", "kill", "a", "--", "sh", "-c", &script]), 79);
+    let pid = Pid::from_raw(std::fs::read_to_string(&number).unwrap().trim().parse().unwrap()).unwrap();
+    assert!(test_kill_process(pid).is_err(), "it lives");
+}
+
 #[test]
 fn a_process_of_another_user_is_named() {
     if !geteuid().is_root() {

@@ -21,19 +21,24 @@ fn case_c03_term_reaches_all_and_the_lock_waits_for_them() {
     for _ in 0..rounds() {
         let place = Place::new();
         let file = place.path("lives");
-        let script =
-            format!("(trap 'sleep 0.4; rm {0}; exit' TERM; touch {0}; echo held; while :; do sleep 0.02; done) & wait", file.display());
+        let script = format!(
+            "(trap 'until [ -e {0}.end ]; do sleep 0.02; done; rm {0}; exit' TERM; touch {0}; echo held; while :; do sleep 0.02; done) & echo $$ > {1}; wait",
+            file.display(),
+            place.path("leader").display()
+        );
         let mut running = Running::start(&mut place.heirlock(&["run", "job", "--", "sh", "-c", &script])).wait_for_line("held");
         running.signal(Signal::TERM);
-        let mut refused = 0;
+        // Its leader ends at once.
+        let leader = pid(&place.path("leader"));
+        eventually("its leader has ended", || !lives(leader));
+        assert_eq!(place.code(&["run", "-n", "job", "true"]), 75, "a child of the command lives");
+        std::fs::write(place.path("lives.end"), "").unwrap();
         eventually("the lock is free", || {
             let code = place.code(&["run", "-n", "job", "true"]);
             // Looked at after the answer: who is refused may be so for the last time.
             assert!(code == 75 || !file.exists(), "{code}, and a child of the command lives");
-            refused += u32::from(code == 75);
             code == 0
         });
-        assert!(refused > 0, "its leader ended at once, and the lock with it");
         assert_eq!(running.child.wait().unwrap().code(), Some(143));
     }
 }
@@ -122,11 +127,11 @@ fn waiting(place: &Place, options: &[&str], script: &str) -> (Running, Pid) {
 
 /// Ends the holder, and returns when another holds.
 fn hand_over(place: &Place, holder: Running) {
-    let before = holder.pid().to_string();
+    let before = format!("\"pid\":{},", holder.pid());
     drop(holder);
     eventually("the next one holds", || {
-        let shown = String::from_utf8_lossy(&place.output(&["show", "job"]).stdout).into_owned();
-        shown.contains("held by") && !shown.contains(&before)
+        let output = place.output(&["show", "--json", "job"]);
+        output.status.success() && !String::from_utf8_lossy(&output.stdout).contains(&before)
     });
 }
 
@@ -148,12 +153,13 @@ fn a_guardian_that_was_stopped_for_too_long_starts_nothing() {
 fn a_signal_ends_a_run_whose_guardian_does_not_start_the_command() {
     let place = Place::new();
     let holder = place.holder("job");
-    let (waiting, guardian) = waiting(&place, &[], "sleep 600");
+    let file = place.path("ran");
+    let (waiting, guardian) = waiting(&place, &[], &format!("touch {}", file.display()));
     kill_process(guardian, Signal::STOP).unwrap();
     hand_over(&place, holder);
     waiting.signal(Signal::TERM);
     assert_eq!(waiting.finish().status.code(), Some(143));
-    assert!(!lives(guardian));
+    assert!(!lives(guardian) && !file.exists());
     assert_eq!(place.code(&["run", "-n", "job", "true"]), 0);
 }
 
@@ -298,7 +304,8 @@ fn case_c12_the_lock_rests_until_it_was_held_long_enough() {
     let waiting = Running::start(&mut place.heirlock(&["run", "a", "--", "date", "+%s.%N"]));
     eventually("it waits", || String::from_utf8_lossy(&place.output(&["ls"]).stdout).contains("waits 1"));
     while since.elapsed() < Duration::from_millis(2_800) {
-        assert_eq!(place.code(&["run", "-n", "a", "true"]), 75, "after {:?}", since.elapsed());
+        let (code, after) = (place.code(&["run", "-n", "a", "true"]), since.elapsed());
+        assert!(code == 75 || (code == 0 && after >= Duration::from_secs(3)), "{code} after {after:?}");
         std::thread::sleep(Duration::from_millis(50));
     }
     let output = waiting.finish();

@@ -223,7 +223,7 @@ fn a_short_outage_is_ridden_out_and_no_longer_than_one_may_wait() {
     let output = hasty.finish();
     let took = since.elapsed();
     let text = stderr(&output);
-    assert!(matches!(output.status.code(), Some(75 | 125)) && !lines(&text).is_empty(), "{output:?}");
+    assert_eq!((output.status.code(), lines(&text).is_empty()), (Some(125), false), "{output:?}");
     assert!(took >= Duration::from_millis(2_900) && took < Duration::from_secs(6), "{took:?}: {text}");
     assert!(text.contains("check the modes of its directories"), "{text}");
     set_mode(&store.directory, 0o777);
@@ -274,7 +274,7 @@ fn a_full_disk_ends_the_command_in_time_and_says_why() {
 fn a_store_that_does_not_answer_any_more_is_125_and_not_75() {
     let place = Place::new();
     let holder = place.holder("a");
-    for options in [&["-w", "1.5"][..], &["-w", "1.5", "-E", "7"]] {
+    for options in [&["-w", "4"][..], &["-w", "4", "-E", "7"]] {
         let since = Instant::now();
         let waiter = Running::start(&mut place.heirlock(&[&["run"], options, &["a", "true"]].concat()));
         eventually("it waits", || String::from_utf8_lossy(&place.output(&["ls"]).stdout).contains("waits 1"));
@@ -286,7 +286,7 @@ fn a_store_that_does_not_answer_any_more_is_125_and_not_75() {
         let took = since.elapsed();
         drop(other);
         assert_eq!(output.status.code(), Some(125), "{output:?}");
-        assert!(stderr(&output).contains("answer") && took < Duration::from_secs(5), "{took:?}: {output:?}");
+        assert!(stderr(&output).contains("answer") && took < Duration::from_secs(8), "{took:?}: {output:?}");
     }
     drop(holder);
 }

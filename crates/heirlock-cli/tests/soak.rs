@@ -104,6 +104,8 @@ struct Ends {
     counts: BTreeMap<String, u32>,
     /// What became of each run.
     stories: BTreeMap<u64, String>,
+    /// Those that ended with 0, and so must have done all that they had to.
+    done: Vec<u64>,
 }
 
 impl Ends {
@@ -117,7 +119,8 @@ impl Ends {
         let was_hit = |is_so: fn(&Hit) -> bool| run.plan.hits().iter().any(|(_, hit)| is_so(hit));
         let is_explained = match (status.code(), status.signal()) {
             // Its own; held by another; lost, for one that is stopped in the midst of a transaction keeps all others from renewing; taken by an operator.
-            (Some(0 | 75 | 79 | 81), _) => true,
+            (Some(0 | 79 | 81), _) => true,
+            (Some(75), _) => run.what.contains(" -n "),
             // Somebody of the tree was ended by a signal.
             (Some(137 | 143), _) => was_hit(|hit| matches!(hit, Hit::Command(..) | Hit::Heirlock(Signal::TERM))),
             (Some(125), _) => was_hit(|hit| matches!(hit, Hit::Guardian(_))) || complaints.contains("did not answer"),
@@ -128,6 +131,9 @@ impl Ends {
         };
         assert!(is_explained, "{story}");
         *self.counts.entry(how).or_default() += 1;
+        if status.success() {
+            self.done.push(run.number);
+        }
         self.stories.insert(run.number, story);
     }
 }
@@ -210,5 +216,6 @@ fn no_two_commands_of_a_name_overlap_whoever_is_killed() {
         ends.counts
     );
     record.assert_nothing_overlaps(&ends.stories);
+    record.assert_done(&ends.done, &ends.stories);
     assert!(record.begun > total / 4 && record.ended < record.begun, "faults and work: {} of {total}, {}", record.begun, record.ended);
 }

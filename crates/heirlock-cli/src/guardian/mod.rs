@@ -31,12 +31,13 @@ use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-pub(crate) use self::plan::{Cause, LAST_MOMENT, OnLost};
+pub(crate) use self::plan::{LAST_MOMENT, OnLost};
 use self::tree::Tree;
 pub(crate) use self::words::Word;
 use self::words::{Lines, Order, line};
 use crate::args::Job;
 use crate::exit::{Exit, LAST_LINES, tell};
+use crate::signals::Signals;
 use crate::{processes, stderr};
 
 /// How long an unharmed guardian may take to end.
@@ -189,21 +190,28 @@ impl Guardian {
         send(self.socket.as_fd(), order);
     }
 
-    /// Ends all that descends from us, when the guardian cannot: TERM, then KILL at the end of the grace, or of the time that `left` still gives. The
-    /// guardian, should it be stopped, goes with the rest.
-    pub(crate) async fn end_tree(&self, group: Option<Pid>, grace: Duration, left: impl Fn() -> Duration) {
+    /// Ends all that descends from us, when the guardian cannot: TERM, then KILL at the end of the grace, or of the time that `left` still gives;
+    /// KILL alone without a grace. The guardian, should it be stopped, goes with the rest. If somebody is left whom we cannot end, a signal that
+    /// ends us ends the wait for it.
+    pub(crate) async fn end_tree(&self, group: Option<Pid>, grace: Duration, left: impl Fn() -> Duration, signals: &mut Signals) {
         if let Some(reaper) = &self.reaper {
             // The leader is to keep its number.
             reaper.abort();
         }
         let (since, mut refusal) = (Instant::now(), Refusal::default());
-        refusal.note(self.tree.signal(group, Signal::TERM));
-        self.tree.signal(group, Signal::CONT);
+        // A guardian that is stopped must not go on and start the command after all.
+        if !grace.is_zero() {
+            refusal.note(self.tree.signal(group, Signal::TERM));
+            self.tree.signal(group, Signal::CONT);
+        }
         while !self.tree.is_gone() {
             if since.elapsed() >= grace || left() <= LAST_MOMENT {
                 refusal.note(self.tree.signal(group, Signal::KILL));
             }
-            sleep(TREE_LOOK.max(refusal.pause())).await;
+            tokio::select! {
+                () = sleep(TREE_LOOK.max(refusal.pause())) => {}
+                _ = signals.end(), if refusal.0.is_some() => return,
+            }
         }
     }
 }

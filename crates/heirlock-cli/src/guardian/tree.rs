@@ -61,7 +61,9 @@ impl Tree {
 pub(super) fn is_populated(group: Pid) -> bool {
     // Those whose parent has ended are our children, and of the others one is an ancestor; but for whoever's parent has left the group, which a look at
     // all processes finds. That look alone could miss one that forks and ends meanwhile.
-    lives(WaitId::Pgid(Some(group))) || processes::members(group).is_some_and(|members| !members.is_empty())
+    // The look takes time, and whoever it found alone may have left one behind meanwhile; if it fails, nobody knows.
+    let lives = || lives(WaitId::Pgid(Some(group)));
+    lives() || processes::members(group).is_none_or(|members| !members.is_empty()) || lives()
 }
 
 /// Reaps children as they end, but for this one.

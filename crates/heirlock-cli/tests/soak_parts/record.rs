@@ -1,6 +1,6 @@
 //! What the commands of a soak wrote, in the order in which they wrote it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 /// One line of it.
@@ -24,6 +24,15 @@ impl Record {
         let lines: Vec<Line> = text.lines().map(parse).collect();
         let count = |word: &str| lines.iter().filter(|line| line.word == word).count() as u64;
         Record { begun: count("begin"), ended: count("end"), lines }
+    }
+
+    /// Each of these has said that it ended, but for those whose command became another program.
+    pub(crate) fn assert_done(&self, runs: &[u64], stories: &BTreeMap<u64, String>) {
+        let ended: HashSet<u64> = self.lines.iter().filter(|line| line.word == "end").map(|line| line.run).collect();
+        for run in runs {
+            let story = stories.get(run).map_or("", String::as_str);
+            assert!(ended.contains(run) || story.contains("exec $THREADS"), "it has not ended: {story}");
+        }
     }
 
     /// Nobody found another's tree alive, nobody began between another's begin and end, and fences only grow.
