@@ -44,13 +44,15 @@ impl Locks {
 /// # Ok(()) }
 /// ```
 // Only some stores take time to open.
-#[cfg_attr(not(feature = "sqlite"), allow(clippy::unused_async))]
+#[cfg_attr(not(any(feature = "sqlite", feature = "redis")), allow(clippy::unused_async))]
 pub async fn open_store(text: &str) -> Result<Arc<dyn Store>> {
     let url = Url::parse(text)?;
     match url.scheme {
         "memory" => open_memory(&url),
         #[cfg(feature = "sqlite")]
         "sqlite" => open_sqlite(&url).await,
+        #[cfg(feature = "redis")]
+        "redis" => open_redis(text, &url).await,
         _ => Err(Error::new(
             Kind::Invalid,
             format!(
@@ -60,6 +62,17 @@ pub async fn open_store(text: &str) -> Result<Arc<dyn Store>> {
             ),
         )),
     }
+}
+
+#[cfg(feature = "redis")]
+async fn open_redis(text: &str, url: &Url<'_>) -> Result<Arc<dyn Store>> {
+    url.only(&["prefix"])?;
+    let mut options = crate::store::RedisStore::options();
+    if let Some(prefix) = url.parameter("prefix") {
+        options = options.prefix(prefix);
+    }
+    let address = text.split_once('?').map_or(text, |(address, _)| address);
+    Ok(Arc::new(options.connect(address).await?))
 }
 
 fn open_memory(url: &Url<'_>) -> Result<Arc<dyn Store>> {
@@ -150,7 +163,7 @@ impl<'u> Url<'u> {
         Ok(Url { scheme, rest: decode(rest)?, parameters })
     }
 
-    #[cfg_attr(not(any(feature = "sqlite", test)), allow(dead_code))]
+    #[cfg_attr(not(any(feature = "sqlite", feature = "redis", test)), allow(dead_code))]
     fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }

@@ -1,0 +1,31 @@
+//! What the server's errors mean, and what to do.
+
+use ::redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use crate::{Error, Kind};
+
+/// The error of a server that does not answer, or not now.
+pub(super) fn unreachable(shown: &str, why: &str) -> Error {
+    Error::new(Kind::Unreachable, format!("{shown} does not answer: {why}"))
+}
+
+/// No error of the driver's shows a password, and the address is without it.
+pub(super) fn explain(shown: &str, error: &RedisError) -> Error {
+    let told = error.detail().map_or_else(|| error.category().to_owned(), str::to_owned);
+    match error.kind() {
+        ErrorKind::AuthenticationFailed => Error::new(Kind::Invalid, format!("{shown} refuses the user or the password: {told}")),
+        ErrorKind::InvalidClientConfig => Error::new(Kind::Invalid, format!("{shown} cannot be used: {told}")),
+        ErrorKind::Server(ServerErrorKind::ReadOnly) => unreachable(shown, "it is a replica now, and writes nothing"),
+        ErrorKind::Server(ServerErrorKind::BusyLoading | ServerErrorKind::MasterDown | ServerErrorKind::TryAgain | ServerErrorKind::ClusterDown) => {
+            unreachable(shown, &told)
+        }
+        ErrorKind::Server(_) | ErrorKind::Extension => match error.code() {
+            Some("NOAUTH" | "WRONGPASS") => Error::new(Kind::Invalid, format!("{shown} refuses the user or the password: {told}")),
+            Some("NOPERM") => Error::new(Kind::Invalid, format!("{shown} does not permit what locks need: {told}")),
+            Some("WRONGTYPE") => Error::new(Kind::Incompatible, format!("{shown} has something else under the name of a lock: {told}")),
+            Some("OOM") => Error::new(Kind::Storage, format!("{shown} has no memory left: {told}")),
+            code => Error::new(Kind::Storage, format!("{shown} answers {}: {told}", code.unwrap_or("an error"))),
+        },
+        _ => Error::new(Kind::Unreachable, format!("{shown} does not answer: {told}")),
+    }
+}

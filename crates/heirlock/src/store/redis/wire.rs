@@ -1,0 +1,269 @@
+//! What is sent to the script, and what it answers.
+
+use std::sync::Arc;
+
+use ::redis::Value;
+
+use crate::lease::{
+    Answer, Beat, BlockedOn, Enter, Evict, Holding, Key, KeyView, Leave, Left, Mode, Owner, Reason, SessionId, State, Terms, Ticket, Token, Was,
+};
+use crate::{Error, Kind, Result};
+
+/// Before every name of ours, keys and channels.
+const OURS: &str = "heirlock:";
+/// As long as anybody means, and exact in the script's numbers.
+const LONGEST_MS: u64 = 1 << 52;
+
+/// One run of the script.
+#[derive(Clone)]
+pub(super) struct Step {
+    pub(super) keys: [String; 3],
+    pub(super) args: Vec<Vec<u8>>,
+}
+
+/// The channel of a session's hints.
+pub(super) fn channel(session: SessionId) -> String {
+    format!("{OURS}{:016x}", session.0)
+}
+
+/// How keys are called on the server.
+pub(super) struct Names {
+    prefix: String,
+}
+
+impl Names {
+    pub(super) fn new(prefix: &str) -> Names {
+        Names { prefix: prefix.to_owned() }
+    }
+
+    fn step(&self, verb: &str, key: &Key) -> Step {
+        let name = format!("{OURS}{{{}{}}}", encode(&self.prefix), encode(key.as_str()));
+        let keys = [name.clone(), format!("{name}:q"), format!("{name}:d")];
+        // The time is the server's.
+        Step { keys, args: vec![verb.into(), key.as_str().into(), Vec::new()] }
+    }
+
+    pub(super) fn enter(&self, key: &Key, request: &Enter) -> Step {
+        let Enter { token, session, seq, priority, mode, terms, may_queue, owner } = request;
+        let mut step = self.step("enter", key);
+        let mode_number = match mode {
+            Mode::Exclusive => 0,
+            Mode::Shared => 1,
+            Mode::Slot(_) => 2,
+        };
+        step.args.push(token.as_bytes().to_vec());
+        step.args.extend([text(seq), text(priority), Vec::new(), text(format_args!("{:016x}", session.0)), text(mode_number)]);
+        step.args.extend([text(mode.slots().unwrap_or(0)), flag(*may_queue), span(Some(terms.ttl)), span(Some(terms.queue_life))]);
+        step.args.extend([span(terms.max_hold), span(terms.lock_delay), span(terms.hold_at_least)]);
+        step.args.push(serde_json::to_vec(&**owner).unwrap_or_default());
+        step
+    }
+
+    pub(super) fn beat(&self, key: &Key, request: &Beat) -> Step {
+        let mut step = self.step("beat", key);
+        let blocked = request.blocked.as_ref().map_or(Vec::new(), |blocked| serde_json::to_vec(blocked).unwrap_or_default());
+        step.args.push(request.token.as_bytes().to_vec());
+        step.args.extend([text(request.seq), text(request.priority), blocked]);
+        step
+    }
+
+    pub(super) fn leave(&self, key: &Key, request: Leave) -> Step {
+        let mut step = self.step("leave", key);
+        step.args.extend([request.token.as_bytes().to_vec(), flag(request.settled)]);
+        step
+    }
+
+    pub(super) fn evict(&self, key: &Key, request: Evict) -> Step {
+        let mut step = self.step("evict", key);
+        step.args.extend([request.fence.map_or(Vec::new(), text), flag(request.force)]);
+        step
+    }
+
+    pub(super) fn look(&self, key: &Key) -> Step {
+        self.step("look", key)
+    }
+
+    /// What the names of all keys look like that begin so; no character of the prefix has a meaning.
+    pub(super) fn pattern(&self, prefix: &str) -> String {
+        let mut pattern = format!("{OURS}{{");
+        for c in (encode(&self.prefix) + &encode(prefix)).chars() {
+            if "*?[]^\\".contains(c) {
+                pattern.push('\\');
+            }
+            pattern.push(c);
+        }
+        pattern + "*}"
+    }
+
+    /// The keys with these names on the server, in order; whatever is none of ours is left out.
+    pub(super) fn keys(&self, names: &[String]) -> Vec<Key> {
+        let one = |name: &String| {
+            let name = decode(name.strip_prefix(OURS)?.strip_prefix('{')?.strip_suffix('}')?)?;
+            Key::new(name.strip_prefix(&self.prefix)?).ok()
+        };
+        let mut keys: Vec<Key> = names.iter().filter_map(one).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+}
+
+fn text(value: impl ToString) -> Vec<u8> {
+    value.to_string().into_bytes()
+}
+
+fn flag(value: bool) -> Vec<u8> {
+    text(u8::from(value))
+}
+
+fn span(ms: Option<u64>) -> Vec<u8> {
+    ms.map_or(Vec::new(), |ms| text(ms.min(LONGEST_MS)))
+}
+
+/// Braces would end the hash tag.
+fn encode(name: &str) -> String {
+    name.replace('%', "%25").replace('{', "%7B").replace('}', "%7D")
+}
+
+fn decode(name: &str) -> Option<String> {
+    let plain = name.replace("%7B", "{").replace("%7D", "}").replace("%25", "%");
+    (encode(&plain) == name).then_some(plain)
+}
+
+/// An answer that is none.
+pub(super) fn nonsense(value: &Value) -> Error {
+    let mut shown = format!("{value:?}");
+    shown.truncate(200);
+    Error::new(Kind::Incompatible, format!("the server's answer is none of our script's: {shown}"))
+}
+
+struct Parts<'v>(&'v Value, std::slice::Iter<'v, Value>);
+
+impl<'v> Parts<'v> {
+    fn of(value: &'v Value) -> Result<Parts<'v>> {
+        match value {
+            Value::Array(parts) => Ok(Parts(value, parts.iter())),
+            _ => Err(nonsense(value)),
+        }
+    }
+
+    fn bytes(&mut self) -> Result<&'v [u8]> {
+        match self.1.next() {
+            Some(Value::BulkString(bytes)) => Ok(bytes),
+            _ => Err(nonsense(self.0)),
+        }
+    }
+
+    fn int<T: TryFrom<i64>>(&mut self) -> Result<T> {
+        match self.1.next() {
+            Some(Value::Int(number)) => T::try_from(*number).map_err(|_| nonsense(self.0)),
+            _ => Err(nonsense(self.0)),
+        }
+    }
+
+    /// A span or place that may not be there.
+    fn maybe<T: TryFrom<i64>>(&mut self) -> Result<Option<T>> {
+        let number: i64 = self.int()?;
+        if number < 0 { Ok(None) } else { T::try_from(number).map(Some).map_err(|_| nonsense(self.0)) }
+    }
+}
+
+pub(super) fn answer(value: &Value) -> Result<Answer> {
+    let mut parts = Parts::of(value)?;
+    Ok(match parts.bytes()? {
+        b"H" => Answer::Held(Holding {
+            fence: parts.int()?,
+            slot: parts.maybe()?,
+            expires_in: parts.int()?,
+            effective: parts.int()?,
+            revoked: parts.int::<u8>()? != 0,
+        }),
+        b"Q" => Answer::Queued { next_look: parts.int()? },
+        b"B" => Answer::Busy,
+        b"G" => Answer::Gone(reason(parts.int()?).ok_or_else(|| nonsense(value))?),
+        b"M" => Answer::Mismatch { slots: parts.int()? },
+        _ => return Err(nonsense(value)),
+    })
+}
+
+fn reason(number: i64) -> Option<Reason> {
+    use Reason::{Busy, Evicted, Expired, MaxHold, Released, Unknown, Withdrawn};
+    [Released, Withdrawn, Expired, MaxHold, Evicted, Busy, Unknown].get(usize::try_from(number).ok()?).copied()
+}
+
+pub(super) fn left(value: &Value) -> Result<Left> {
+    let was = match Parts::of(value)?.int()? {
+        0_i64 => Was::Held,
+        1 => Was::Granted,
+        2 => Was::Queued,
+        3 => Was::Gone,
+        _ => return Err(nonsense(value)),
+    };
+    Ok(Left { was })
+}
+
+pub(super) fn met(value: &Value) -> Result<u64> {
+    Parts::of(value)?.int()
+}
+
+/// The key as operators see it, and whether it is in use.
+pub(super) fn view(key: Key, value: &Value) -> Result<(KeyView, bool)> {
+    let mut parts = Parts::of(value)?;
+    let (now, last_fence, resting, rests): (u64, u64, Option<u64>, u64) = (parts.int()?, parts.int()?, parts.maybe()?, parts.int()?);
+    let tickets = parts.1.map(ticket).collect::<Result<Vec<Ticket>>>()?;
+    let is_used = rests > 0 || !tickets.is_empty();
+    Ok((KeyView::of(key, last_fence, resting, tickets, now), is_used))
+}
+
+/// A ticket as the script keeps it, but for its token, which is nobody's to see.
+fn ticket(value: &Value) -> Result<Ticket> {
+    let mut parts = Parts::of(value)?;
+    let bad = || nonsense(value);
+    let session = std::str::from_utf8(parts.bytes()?).ok().and_then(|text| u64::from_str_radix(text, 16).ok()).ok_or_else(bad)?;
+    let seq = parts.int()?;
+    let state = match parts.int()? {
+        0_i64 => State::Queued,
+        1 => State::Granted,
+        2 => State::Held,
+        _ => return Err(bad()),
+    };
+    let (priority, arrival, mode, slots): (i32, u64, i64, u32) = (parts.int()?, parts.int()?, parts.int()?, parts.int()?);
+    let mode = match mode {
+        0 => Mode::Exclusive,
+        1 => Mode::Shared,
+        2 => Mode::Slot(slots),
+        _ => return Err(bad()),
+    };
+    let terms = Terms {
+        ttl: parts.int()?,
+        queue_life: parts.int()?,
+        max_hold: parts.maybe()?,
+        lock_delay: parts.maybe()?,
+        hold_at_least: parts.maybe()?,
+    };
+    let (entered_ms, granted_ms, due_ms, fence, slot) = (parts.int()?, parts.int()?, parts.int()?, parts.int()?, parts.int()?);
+    let revoked = parts.int::<u8>()? != 0;
+    let owner: Owner = serde_json::from_slice(parts.bytes()?).map_err(|_| bad())?;
+    let blocked: Option<BlockedOn> = match parts.bytes()? {
+        b"" => None,
+        blocked => Some(serde_json::from_slice(blocked).map_err(|_| bad())?),
+    };
+    Ok(Ticket {
+        token: Token::from_bytes([0; 16]),
+        session: SessionId(session),
+        seq,
+        state,
+        priority,
+        arrival,
+        mode,
+        terms,
+        entered_ms,
+        granted_ms,
+        due_ms,
+        fence,
+        slot,
+        revoked,
+        owner: Arc::new(owner),
+        blocked,
+    })
+}
