@@ -16,7 +16,7 @@ local TOMBSTONE_MS, MAX_TOMBSTONES, NEAR_LOOKERS, NEAR_LOOK_MS = 60000, 64, 4, 1
 -- What is not used for so long is forgotten, fence and all: the server's clock is beyond it then.
 local FORGET_MS = 86400000
 
--- The header's parts.
+-- The header's parts. A rest is a slot (-1 for the whole key), its end, its span, and whose it was.
 local FENCE, ARRIVALS, HOLDERS, QUEUED, GRAVES, READERS, SLOTS, DUE, SEEN, RESTS, ALONE, KEPT = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
 -- A ticket's parts. A span that is not there is -1.
 local T = { SESSION = 1, SEQ = 2, STATE = 3, PRIORITY = 4, ARRIVAL = 5, MODE = 6, SLOTS = 7, TTL = 8, QUEUE_LIFE = 9, MAX_HOLD = 10, LOCK_DELAY = 11,
@@ -187,7 +187,7 @@ local speaker, acted, fresh, told = nil, false, {}, {}
 
 local function tell(row, news)
     if row.token ~= speaker then
-        told[#told + 1] = { row.t[T.SESSION], news }
+        told[#told + 1] = { row.t[T.SESSION], news, row.token }
     end
 end
 
@@ -207,7 +207,8 @@ local function cap(t)
     return t[T.MAX_HOLD] >= 0 and t[T.GRANTED] + t[T.MAX_HOLD] or NEVER
 end
 
-local function rest(t, till)
+local function rest(row, till, span)
+    local t = row.t
     if till <= now then
         return
     end
@@ -218,7 +219,7 @@ local function rest(t, till)
             return
         end
     end
-    table.insert(h[RESTS], { slot, till })
+    table.insert(h[RESTS], { slot, till, span, row.token })
 end
 
 local function expire(row)
@@ -226,7 +227,7 @@ local function expire(row)
     local capped = t[T.STATE] == IS_HELD and t[T.MAX_HOLD] >= 0 and t[T.DUE] == cap(t)
     finish(row, capped and MAX_HOLD or EXPIRED, WAS_GONE, false)
     if t[T.STATE] == IS_HELD and t[T.LOCK_DELAY] >= 0 then
-        rest(t, t[T.DUE] + t[T.LOCK_DELAY])
+        rest(row, t[T.DUE] + t[T.LOCK_DELAY], t[T.LOCK_DELAY])
     end
 end
 
@@ -520,7 +521,7 @@ elseif verb == 'leave' then
         local was = state == IS_HELD and WAS_HELD or state == IS_GRANTED and WAS_GRANTED or WAS_QUEUED
         finish(row, state == IS_HELD and RELEASED or WITHDRAWN, was, settled)
         if state == IS_HELD and row.t[T.HOLD_AT_LEAST] >= 0 then
-            rest(row.t, row.t[T.GRANTED] + row.t[T.HOLD_AT_LEAST])
+            rest(row, row.t[T.GRANTED] + row.t[T.HOLD_AT_LEAST], row.t[T.HOLD_AT_LEAST])
         end
         answer = { was }
     elseif grave then
@@ -622,4 +623,5 @@ end
 for _, word in ipairs(told) do
     call('PUBLISH', 'heirlock:' .. word[1], word[2] .. ' ' .. key)
 end
-return answer
+-- Whoever sets the time wants to see all.
+return ARGV[3] == '' and answer or { answer, told }

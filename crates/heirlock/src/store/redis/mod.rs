@@ -23,6 +23,8 @@
 //! `UNSUBSCRIBE`, `SCAN`, `INFO`; of keys and channels those that begin with `heirlock:`.
 
 mod link;
+#[cfg(test)]
+mod tests;
 mod trouble;
 mod wire;
 

@@ -137,32 +137,42 @@ pub(super) fn nonsense(value: &Value) -> Error {
     Error::new(Kind::Incompatible, format!("the server's answer is none of our script's: {shown}"))
 }
 
-struct Parts<'v>(&'v Value, std::slice::Iter<'v, Value>);
+pub(super) struct Parts<'v>(&'v Value, std::slice::Iter<'v, Value>);
 
 impl<'v> Parts<'v> {
-    fn of(value: &'v Value) -> Result<Parts<'v>> {
+    pub(super) fn of(value: &'v Value) -> Result<Parts<'v>> {
         match value {
             Value::Array(parts) => Ok(Parts(value, parts.iter())),
             _ => Err(nonsense(value)),
         }
     }
 
-    fn bytes(&mut self) -> Result<&'v [u8]> {
+    pub(super) fn bytes(&mut self) -> Result<&'v [u8]> {
         match self.1.next() {
             Some(Value::BulkString(bytes)) => Ok(bytes),
             _ => Err(nonsense(self.0)),
         }
     }
 
-    fn int<T: TryFrom<i64>>(&mut self) -> Result<T> {
+    pub(super) fn int<T: TryFrom<i64>>(&mut self) -> Result<T> {
         match self.1.next() {
             Some(Value::Int(number)) => T::try_from(*number).map_err(|_| nonsense(self.0)),
             _ => Err(nonsense(self.0)),
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn next(&mut self) -> Option<&'v Value> {
+        self.1.next()
+    }
+
+    #[cfg(test)]
+    pub(super) fn rest(self) -> impl Iterator<Item = &'v Value> {
+        self.1
+    }
+
     /// A span or place that may not be there.
-    fn maybe<T: TryFrom<i64>>(&mut self) -> Result<Option<T>> {
+    pub(super) fn maybe<T: TryFrom<i64>>(&mut self) -> Result<Option<T>> {
         let number: i64 = self.int()?;
         if number < 0 { Ok(None) } else { T::try_from(number).map(Some).map_err(|_| nonsense(self.0)) }
     }
@@ -186,7 +196,7 @@ pub(super) fn answer(value: &Value) -> Result<Answer> {
     })
 }
 
-fn reason(number: i64) -> Option<Reason> {
+pub(super) fn reason(number: i64) -> Option<Reason> {
     use Reason::{Busy, Evicted, Expired, MaxHold, Released, Unknown, Withdrawn};
     [Released, Withdrawn, Expired, MaxHold, Evicted, Busy, Unknown].get(usize::try_from(number).ok()?).copied()
 }
@@ -216,7 +226,7 @@ pub(super) fn view(key: Key, value: &Value) -> Result<(KeyView, bool)> {
 }
 
 /// A ticket as the script keeps it, but for its token, which is nobody's to see.
-fn ticket(value: &Value) -> Result<Ticket> {
+pub(super) fn ticket(value: &Value) -> Result<Ticket> {
     let mut parts = Parts::of(value)?;
     let bad = || nonsense(value);
     let session = std::str::from_utf8(parts.bytes()?).ok().and_then(|text| u64::from_str_radix(text, 16).ok()).ok_or_else(bad)?;
