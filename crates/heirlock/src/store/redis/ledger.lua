@@ -38,8 +38,12 @@ else
     now, wall = tonumber(ms), tonumber(us)
 end
 
+-- A server without memory refuses a script whose first write could take some. Who comes is refused; who renews or leaves is not.
+if verb ~= 'enter' then
+    call('HDEL', K, '')
+end
 local raw = call('HGET', K, 'h')
-if not raw then
+if not raw and call('EXISTS', Q, D) > 0 then
     -- Forgotten, or taken away: what is left of it is nobody's.
     call('DEL', Q, D)
 end

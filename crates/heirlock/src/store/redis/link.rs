@@ -5,15 +5,17 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use futures_channel::oneshot;
 use ::redis::aio::MultiplexedConnection;
-use ::redis::{AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisError, Script, ServerErrorKind, Value};
+use ::redis::{
+    AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisError, Script, ServerErrorKind, Value,
+};
+use futures_channel::oneshot;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{sleep, timeout};
 
+use super::closed;
 use super::trouble::{explain, unreachable};
 use super::wire::{Step, channel};
-use super::closed;
 use crate::lease::{Key, News, Notice, SessionId, Sink};
 use crate::{Error, Kind, Result};
 
@@ -54,7 +56,10 @@ impl Link {
     pub(super) async fn connect(url: &str) -> Result<(Link, Server)> {
         let shown = crate::redact(url);
         let bad = |error: &RedisError| {
-            Error::new(Kind::Invalid, format!("{shown} is no Redis URL ({}): give redis://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]", error.category()))
+            Error::new(
+                Kind::Invalid,
+                format!("{shown} is no Redis URL ({}): give redis://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]", error.category()),
+            )
         };
         let info = url.into_connection_info().map_err(|error| bad(&error))?;
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
@@ -250,7 +255,8 @@ async fn run(mut connection: MultiplexedConnection, steps: Vec<Step>, shown: &st
         for at in &open {
             pipeline.add_command(command(script.get_hash(), &steps[*at]));
         }
-        let values: Vec<::redis::RedisResult<Value>> = pipeline.query_async(&mut connection).await.map_err(|error| explain(shown, &error))?;
+        let values: Vec<::redis::RedisResult<Value>> =
+            pipeline.query_async(&mut connection).await.map_err(|error| explain(shown, &error))?;
         for (at, value) in open.into_iter().zip(values) {
             match value {
                 Err(error) if is_first && error.kind() == ::redis::ErrorKind::Server(ServerErrorKind::NoScript) => {}

@@ -18,9 +18,8 @@
 //! after their last use: fences go on from the server's clock.
 //!
 //! # What it needs
-//! A server from version 6.2 on that does not evict: locks that are dropped for want of memory are held by nobody. Of commands `EVALSHA`, `SCRIPT LOAD`,
-//! those in the script (`HGET`, `HSET`, `HDEL`, `DEL`, `ZADD`, `ZREM`, `ZRANGE`, `ZRANGEBYSCORE`, `PEXPIRE`, `TIME`, `PUBLISH`), `SUBSCRIBE`,
-//! `UNSUBSCRIBE`, `SCAN`, `INFO`; of keys and channels those that begin with `heirlock:`.
+//! A server from version 6.2 on that does not evict: locks that are dropped for want of memory are held by nobody. A user of its own needs the
+//! [`COMMANDS`], and of keys and channels those that begin with `heirlock:`.
 
 mod link;
 #[cfg(test)]
@@ -36,11 +35,33 @@ use ::redis::Value;
 
 use self::link::{Link, Server};
 use self::wire::{Names, Step};
-use crate::lease::{
-    Answer, Beat, Capabilities, Enter, Evict, Key, KeyView, Leave, Left, Pending, SessionId, Sink, Store, check_part,
-};
+use crate::lease::{Answer, Beat, Capabilities, Enter, Evict, Key, KeyView, Leave, Left, Pending, SessionId, Sink, Store, check_part};
 use crate::{Error, Kind, Result};
 
+/// The commands that a user needs, as ACL rules name them, beside the keys and channels that begin with `heirlock:`.
+pub const COMMANDS: [&str; 21] = [
+    "hello",
+    "select",
+    "info",
+    "scan",
+    "script|load",
+    "evalsha",
+    "hget",
+    "hset",
+    "hdel",
+    "del",
+    "exists",
+    "zadd",
+    "zrem",
+    "zrange",
+    "zrangebyscore",
+    "pexpire",
+    "time",
+    "publish",
+    "subscribe",
+    "unsubscribe",
+    "ping",
+];
 /// How many keys a look through all of them takes at a time.
 const PAGE: usize = 500;
 

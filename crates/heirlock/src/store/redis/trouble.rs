@@ -16,14 +16,15 @@ pub(super) fn explain(shown: &str, error: &RedisError) -> Error {
         ErrorKind::AuthenticationFailed => Error::new(Kind::Invalid, format!("{shown} refuses the user or the password: {told}")),
         ErrorKind::InvalidClientConfig => Error::new(Kind::Invalid, format!("{shown} cannot be used: {told}")),
         ErrorKind::Server(ServerErrorKind::ReadOnly) => unreachable(shown, "it is a replica now, and writes nothing"),
-        ErrorKind::Server(ServerErrorKind::BusyLoading | ServerErrorKind::MasterDown | ServerErrorKind::TryAgain | ServerErrorKind::ClusterDown) => {
-            unreachable(shown, &told)
-        }
+        ErrorKind::Server(
+            ServerErrorKind::BusyLoading | ServerErrorKind::MasterDown | ServerErrorKind::TryAgain | ServerErrorKind::ClusterDown,
+        ) => unreachable(shown, &told),
         ErrorKind::Server(_) | ErrorKind::Extension => match error.code() {
             Some("NOAUTH" | "WRONGPASS") => Error::new(Kind::Invalid, format!("{shown} refuses the user or the password: {told}")),
             Some("NOPERM") => Error::new(Kind::Invalid, format!("{shown} does not permit what locks need: {told}")),
             Some("WRONGTYPE") => Error::new(Kind::Incompatible, format!("{shown} has something else under the name of a lock: {told}")),
             Some("OOM") => Error::new(Kind::Storage, format!("{shown} has no memory left: {told}")),
+            _ if told.contains("DB index") => Error::new(Kind::Invalid, format!("{shown} has no such database: {told}")),
             code => Error::new(Kind::Storage, format!("{shown} answers {}: {told}", code.unwrap_or("an error"))),
         },
         _ => Error::new(Kind::Unreachable, format!("{shown} does not answer: {told}")),

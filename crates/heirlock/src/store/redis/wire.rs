@@ -5,7 +5,8 @@ use std::sync::Arc;
 use ::redis::Value;
 
 use crate::lease::{
-    Answer, Beat, BlockedOn, Enter, Evict, Holding, Key, KeyView, Leave, Left, Mode, Owner, Reason, SessionId, State, Terms, Ticket, Token, Was,
+    Answer, Beat, BlockedOn, Enter, Evict, Holding, Key, KeyView, Leave, Left, Mode, Owner, Reason, SessionId, State, Terms, Ticket, Token,
+    Was,
 };
 use crate::{Error, Kind, Result};
 
