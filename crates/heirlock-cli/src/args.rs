@@ -117,13 +117,18 @@ above it, so that a run within it does not wait for itself.";
 #[command(override_usage = RUN_USAGE, after_help = RUN_CODES)]
 pub(crate) struct Run {
     /// Does not wait: exits with 75 if the lock is held or others wait for it
-    #[arg(short, long, conflicts_with = "wait")]
+    #[arg(short, long, aliases = ["nonblock", "nb"], conflicts_with = "wait")]
     no_wait: bool,
     /// Waits so many seconds at most, fractions allowed; 0 is -n
-    #[arg(short, long, value_name = "SECS", value_parser = seconds)]
+    #[arg(short, long, alias = "timeout", value_name = "SECS", value_parser = seconds)]
     wait: Option<Duration>,
+    /// What it does unless told otherwise: as `flock` has it
+    #[arg(short = 'x', short_alias = 'e', long, hide = true, conflicts_with_all = ["shared", "slots"])]
+    exclusive: bool,
+    #[command(flatten)]
+    flock: Flock,
     /// The exit code if the lock is held by another, instead of 75; nothing is said then
-    #[arg(short = 'E', long, value_name = "N", default_value_t = exit::BUSY)]
+    #[arg(short = 'E', long, value_name = "N", default_value_t = exit::BUSY, value_parser = code)]
     pub(crate) busy_code: u8,
     /// Holds the lock beside other shared holders
     #[arg(short, long, conflicts_with = "slots")]
@@ -132,7 +137,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) slots: Option<u32>,
     /// Waits before those of lower priority; negative numbers allowed
-    #[arg(short, long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(short, long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = priority)]
     pub(crate) priority: i32,
     /// How long the lock outlives this program if it dies, in seconds, at least 3
     #[arg(long, value_name = "SECS", default_value = "30", value_parser = ttl)]
@@ -162,6 +167,29 @@ pub(crate) struct Run {
     // One list: options end at the name, so nothing after it may be taken for one of ours.
     #[arg(value_name = "NAME [--] COMMAND", required = true, trailing_var_arg = true, num_args = 1..)]
     rest: Vec<OsString>,
+}
+
+/// Options of `flock` that mean nothing here; each is told what there is instead.
+#[derive(Args, Debug)]
+struct Flock {
+    #[arg(short = 'o', long, hide = true)]
+    close: bool,
+    #[arg(short = 'u', long, hide = true)]
+    unlock: bool,
+    #[arg(short = 'F', long, hide = true)]
+    no_fork: bool,
+}
+
+impl Flock {
+    fn refuse(&self) -> Result<(), Exit> {
+        let why = match self {
+            Flock { close: true, .. } => "-o is not needed: no descriptor of the command carries the lock; leave it out",
+            Flock { unlock: true, .. } => "-u has nothing to unlock: a lock ends with its command; heirlock evict NAME takes one away",
+            Flock { no_fork: true, .. } => "-F is not possible: heirlock stays beside its command, to renew the lock; leave it out",
+            _ => return Ok(()),
+        };
+        Err(Exit::own(why))
+    }
 }
 
 /// What to lock and what to run.
@@ -203,12 +231,14 @@ impl Run {
     /// Takes the words after the options apart.
     pub(crate) fn job(&self) -> Result<Job, Exit> {
         let usage = |what: &str| Exit::own(format!("{what}: heirlock run [OPTIONS] NAME [--] COMMAND [ARGS]..."));
+        self.flock.refuse()?;
         let mut rest = self.rest.iter().cloned();
         let name = rest.next().ok_or_else(|| usage("a name is missing"))?;
         let name = name.into_string().map_err(|_| Exit::own("a lock's name must be UTF-8 text: give another one"))?;
         let mut rest: Vec<OsString> = rest.collect();
         let mut shell = self.shell.clone();
-        if rest.first().is_some_and(|word| word == "--") {
+        let is_parted = rest.first().is_some_and(|word| word == "--");
+        if is_parted {
             rest.remove(0);
         } else if shell.is_none() && rest.first().is_some_and(|word| word == "-c") {
             rest.remove(0);
@@ -227,9 +257,20 @@ impl Run {
         if rest.is_empty() {
             return Err(usage("a command is missing"));
         }
+        if !is_parted && rest.first().is_some_and(|word| word.as_encoded_bytes().starts_with(b"-")) {
+            return Err(usage("options stand before the name, and a command whose name begins with - stands after --"));
+        }
         let program = rest.remove(0);
         Ok(Job { name, program, args: rest })
     }
+}
+
+fn code(text: &str) -> Result<u8, String> {
+    text.parse().map_err(|_| "give a number from 0 to 255".to_owned())
+}
+
+fn priority(text: &str) -> Result<i32, String> {
+    text.parse().map_err(|_| format!("give a whole number from {} to {}", i32::MIN, i32::MAX))
 }
 
 /// Seconds, fractions allowed.
@@ -273,7 +314,7 @@ fn refuse(error: &clap::Error, words: impl Iterator<Item = OsString>) -> ExitCod
         // "the following required arguments were not provided:" and its like go on in the next line; of several tips the first is the nearest.
         if line.ends_with(':') || more.starts_with('[') {
             line += &format!(" {more}");
-        } else if more.starts_with("tip: ") && !line.contains("; tip: ") {
+        } else if more.starts_with("tip: ") && !line.contains("; tip: ") && !more.contains("as a value, use '-- ") {
             line += &format!("; {more}");
         }
     }
@@ -317,7 +358,8 @@ mod tests {
         assert_eq!(parts(&["a", "--", "sh", "-c", "exit 7"]).1, ["sh", "-c", "exit 7"]);
         assert_eq!(parts(&["a", "sh", "--", "x"]).1, ["sh", "--", "x"]);
         assert_eq!(parts(&["--", "a", "true"]), ("a".into(), vec!["true".into()]));
-        assert_eq!(parts(&["a", "-n"]).1, ["-n"]);
+        assert_eq!(parts(&["a", "--", "-n"]).1, ["-n"]);
+        assert!(job(&["a", "-n", "true"]).unwrap_err().why().contains("options stand before the name"));
     }
 
     #[test]

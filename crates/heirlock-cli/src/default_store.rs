@@ -39,6 +39,10 @@ pub(crate) fn url(said: Option<String>) -> Result<Place, Exit> {
 
 fn find(said: Option<String>) -> Result<Place, Exit> {
     if let Some(url) = said {
+        // The likeliest slip.
+        if url.starts_with(['/', '.']) {
+            return Err(Exit::own(format!("--store is a URL: give sqlite:{url}")));
+        }
         return Ok(Place { url, file: None, source: Source::Option });
     }
     match std::env::var_os(STORE).filter(|url| !url.is_empty()) {
@@ -62,6 +66,15 @@ pub(crate) enum Source {
 }
 
 impl Source {
+    /// The beginning of a sentence on what it says.
+    fn says(self) -> &'static str {
+        match self {
+            Source::Option => "--store names a file",
+            Source::Environment => "HEIRLOCK_STORE names a file",
+            Source::Default => "the default is a file",
+        }
+    }
+
     pub(crate) fn reason(self) -> &'static str {
         match self {
             Source::Option => "--store says so",
@@ -82,7 +95,22 @@ pub(crate) struct Place {
 impl Place {
     /// Whether it is the default and nobody has ever used it.
     pub(crate) fn is_unused(&self) -> bool {
-        self.file.as_ref().is_some_and(|file| !file.exists())
+        // What the system does not tell, the store will.
+        self.file.as_ref().is_some_and(|file| file.try_exists().is_ok_and(|is_there| !is_there))
+    }
+
+    /// Refuses a file in a directory that is not there, of those that somebody named: a path that is mistyped would exclude nobody.
+    pub(crate) fn check_directory(&self) -> Result<(), Exit> {
+        let Some(path) = self.path().filter(|_| self.file.is_none()) else { return Ok(()) };
+        let Some(parent) = path.parent().filter(|parent| parent.try_exists().is_ok_and(|is_there| !is_there)) else { return Ok(()) };
+        if directory().is_ok_and(|ours| ours == parent) {
+            return Ok(());
+        }
+        Err(Exit::own(format!(
+            "{}, and there is no directory {}: correct it, or make that directory",
+            self.source.says(),
+            parent.display()
+        )))
     }
 
     /// Its file, if it is one.

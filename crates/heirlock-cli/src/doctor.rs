@@ -111,7 +111,8 @@ pub(crate) async fn doctor(words: Doctor) -> Result<Exit, Exit> {
     if let Some(path) = &path {
         findings.extend(files::examine(path, mode_in(&place.url)));
     }
-    let is_missing = path.as_ref().is_some_and(|path| std::fs::symlink_metadata(path).is_err());
+    let is_missing =
+        path.as_ref().is_some_and(|path| std::fs::symlink_metadata(path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound));
     findings.extend(clocks::examine());
     let examined = if is_missing {
         findings.push(Finding::note("store", "nothing is there yet: the first heirlock run makes it"));

@@ -53,6 +53,7 @@ async fn try_run(run: Run, recruit: Recruit) -> Result<Exit, Exit> {
     let mut signals = Signals::listen()?;
     let started = Instant::now();
     let place = default_store::url(run.store.clone())?;
+    place.check_directory()?;
     let is_first_use = place.is_unused();
     let locks = tokio::select! {
         locks = connect(&place.url, run.patience()) => locks?,
@@ -65,7 +66,9 @@ async fn try_run(run: Run, recruit: Recruit) -> Result<Exit, Exit> {
     let complaints = tokio::spawn(progress::complain(locks.clone()));
     let worker = Worker::new(user()).priority(run.priority);
     let witness = guardian.witness()?;
+    let mut guardian = guardian;
     let lease = tokio::select! {
+        _ = guardian.word() => Err(Exit::own("its guardian was killed while it waited, so nothing was run: try again")),
         lease = wait(&locks, &run, &job, started, &worker, pinned.as_ref(), witness) => lease,
         never = progress::show(&locks, &job.name) => never,
         signal = signals.end() => Err(Exit::signal(signal)),

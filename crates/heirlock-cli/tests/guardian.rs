@@ -21,8 +21,10 @@ fn case_c03_term_reaches_all_and_the_lock_waits_for_them() {
     for _ in 0..rounds() {
         let place = Place::new();
         let file = place.path("lives");
+        // Who is told has its number written before anything is said.
         let script = format!(
-            "(trap 'until [ -e {0}.end ]; do sleep 0.02; done; rm {0}; exit' TERM; touch {0}; echo held; while :; do sleep 0.02; done) & echo $$ > {1}; wait",
+            "echo $$ > {1}; (trap 'until [ -e {0}.end ]; do sleep 0.02; done; rm {0}; exit' TERM; touch {0}; echo held; \
+             while :; do sleep 0.02; done) & wait",
             file.display(),
             place.path("leader").display()
         );
@@ -174,6 +176,19 @@ fn a_heirlock_that_is_killed_while_it_waits_leaves_the_queue() {
     eventually("its guardian ends", || !lives(guardian));
     drop(holder);
     assert_eq!(place.code(&["run", "-n", "job", "true"]), 0);
+}
+
+#[test]
+fn a_run_whose_guardian_is_killed_while_it_waits_leaves_the_queue() {
+    let place = Place::new();
+    let holder = place.holder("job");
+    let (waiting, guardian) = waiting(&place, &["--ttl", "600"], "sleep 600");
+    kill_process(guardian, Signal::KILL).unwrap();
+    let output = waiting.finish();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(stderr(&output).contains("its guardian was killed while it waited") && stderr(&output).lines().count() == 1, "{output:?}");
+    assert!(!String::from_utf8_lossy(&place.output(&["ls"]).stdout).contains("waits 1"));
+    drop(holder);
 }
 
 #[test]

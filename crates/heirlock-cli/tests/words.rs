@@ -87,7 +87,30 @@ fn a_refusal_names_the_help_of_its_verb_and_what_may_have_been_meant() {
         assert!(text.trim_end().ends_with(&format!("; {ends}")), "{args:?}: {text}");
     }
     assert!(refused(&place, &["run", "--tll", "9", "a", "true"]).contains("; tip: a similar argument exists: '--ttl'; see"));
-    assert!(refused(&place, &["run", "-ttl", "9", "a", "true"]).contains("'-t' found; tip: "));
+    // Followed, that tip would lock another name.
+    assert!(!refused(&place, &["run", "-ttl", "9", "a", "true"]).contains("use '-- "));
+    assert!(refused(&place, &["run", "a", "-n", "true"]).contains("options stand before the name"));
+    assert!(refused(&place, &["run", "-E", "job", "a", "true"]).contains("give a number from 0 to 255"));
+    assert!(refused(&place, &["ls", "--store", "/tmp/x.db"]).contains("give sqlite:/tmp/x.db"));
+    assert!(refused(&place, &["run", "--store", "sqlite:/no/such/x.db", "a", "true"]).contains("there is no directory /no/such"));
+}
+
+#[test]
+fn the_words_of_flock_are_understood_or_told_what_there_is_instead() {
+    let place = Place::new();
+    for words in [&["-x"][..], &["-e"], &["--exclusive"], &["--nonblock"], &["--nb"], &["--timeout", "1"], &["-xn"]] {
+        assert_eq!(place.code(&[&["run"], words, &["a", "true"]].concat()), 0, "{words:?}");
+    }
+    for (word, instead) in [("-o", "leave it out"), ("--close", "leave it out"), ("-u", "heirlock evict NAME"), ("-F", "leave it out")] {
+        assert!(refused(&place, &["run", word, "a", "true"]).contains(instead), "{word}");
+    }
+    let text = stderr(&place.output(&["run", "a", "echo hi"]));
+    assert!(text.contains("is for the shell: -c"), "{text}");
+}
+
+#[test]
+fn other_slips_are_told_what_was_meant() {
+    let place = Place::new();
     assert!(refused(&place, &["run", "--on-lost", "tell", "a", "true"]).contains("[possible values: term, kill, notify]"));
     assert!(refused(&place, &["sho", "a"]).contains("tip: a similar subcommand exists: 'show'"));
 }

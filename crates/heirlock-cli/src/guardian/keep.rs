@@ -61,6 +61,7 @@ pub(super) fn keep(charge: &Charge, socket: UnixStream, valid_until: &'static At
         lost: None,
         ticket: None,
         refusal: Refusal::default(),
+        has_told: false,
         since: BootClock.now(),
     };
     let Some(leader) = guardian.start()? else { return Ok(()) };
@@ -84,6 +85,8 @@ struct Guardian<'c> {
     lost: Option<String>,
     ticket: Option<Leave>,
     refusal: Refusal,
+    /// Why the command is ended has been told.
+    has_told: bool,
     /// When it was told that the lock is held.
     since: Moment,
 }
@@ -145,7 +148,11 @@ impl Guardian<'_> {
             }
             Err(error) => {
                 let is_missing = error.kind() == ErrorKind::NotFound;
-                self.say(&Word::Failed { is_missing, why: format!("cannot run {}: {error}", self.charge.job.program.to_string_lossy()) });
+                let program = self.charge.job.program.to_string_lossy();
+                let has_words = is_missing && self.charge.job.args.is_empty() && program.contains(' ');
+                let hint = if has_words { " (a command with its arguments in one word is for the shell: -c)" } else { "" };
+                let why = format!("cannot run {program}: {error}{hint}");
+                self.say(&Word::Failed { is_missing, why });
                 self.finish()?;
                 Ok(None)
             }
@@ -198,12 +205,23 @@ impl Guardian<'_> {
                 let refused = self.tree.signal(Some(leader), Signal::TERM);
                 // One that is stopped could not act on it.
                 self.tree.signal(Some(leader), Signal::CONT);
-                tell(&format!("ending the command, for the lock on {} is lost: {}", self.charge.job.name, self.why(cause)));
+                self.tell_end(cause);
                 refused
             }
-            Step::Kill(_) => self.tree.signal(Some(leader), Signal::KILL),
+            Step::Kill(cause) => {
+                let refused = self.tree.signal(Some(leader), Signal::KILL);
+                self.tell_end(cause);
+                refused
+            }
         };
         self.refusal.note(refused)
+    }
+
+    /// Why the command is ended; once.
+    fn tell_end(&mut self, cause: Cause) {
+        if !std::mem::replace(&mut self.has_told, true) {
+            tell(&format!("ending the command, for the lock on {} is lost: {}", self.charge.job.name, self.why(cause)));
+        }
     }
 
     fn why(&self, cause: Cause) -> &str {

@@ -147,8 +147,14 @@ impl Options {
             let path = std::path::absolute(&path).map_err(|cause| {
                 Error::new(Kind::Invalid, format!("{:?} is not a path: give that of a file", path.display())).because(cause)
             })?;
-            if !self.makes && !path.exists() {
-                return Err(Error::new(Kind::Invalid, format!("there is no store at {}: give the path of one", path.display())));
+            if !self.makes {
+                let is_there = path.try_exists().map_err(|cause| {
+                    Error::new(Kind::Storage, format!("cannot look at {}: check the modes of its directories", path.display()))
+                        .because(cause)
+                })?;
+                if !is_there {
+                    return Err(Error::new(Kind::Invalid, format!("there is no store at {}: give the path of one", path.display())));
+                }
             }
             let prefix: Arc<str> = self.prefix.into();
             let outside = Outside {
