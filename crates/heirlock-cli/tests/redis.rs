@@ -1,5 +1,5 @@
 //! The command line over Redis: the numbered cases that a server makes different. `ci/services` starts it.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 

@@ -1,7 +1,7 @@
 //! The conformance suite over Redis. `ci/services` starts the server, and says where it is.
 #![cfg(all(feature = "conformance", feature = "redis"))]
 // The factory is test code, though not within a test.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 use std::process::Command;
 use std::sync::Arc;

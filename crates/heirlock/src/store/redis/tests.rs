@@ -13,10 +13,7 @@ use crate::lease::{
     Answer, Beat, Book, Enter, Evict, Key, Leave, Left, News, Outcome, Rest, Rows, SessionId, State, Token, Told, Tombstone, Was,
 };
 
-#[path = "../../../tests/common/ledger_vectors.rs"]
-mod ledger_vectors;
-
-use ledger_vectors::{Replayed, Subject, replay_all};
+use crate::store::ledger_vectors::{Replayed, Subject, replay_all};
 
 /// The server that `ci/services` has started.
 fn server() -> String {

@@ -53,8 +53,8 @@ impl Names {
             Mode::Slot(_) => 2,
         };
         step.args.push(token.as_bytes().to_vec());
-        step.args.extend([text(seq), text(priority), Vec::new(), text(format_args!("{:016x}", session.0)), text(mode_number)]);
-        step.args.extend([text(mode.slots().unwrap_or(0)), flag(*may_queue), span(Some(terms.ttl)), span(Some(terms.queue_life))]);
+        step.args.extend([text(seq), text(priority), Vec::new(), text(&format!("{:016x}", session.0)), text(&mode_number)]);
+        step.args.extend([text(&mode.slots().unwrap_or(0)), flag(*may_queue), span(Some(terms.ttl)), span(Some(terms.queue_life))]);
         step.args.extend([span(terms.max_hold), span(terms.lock_delay), span(terms.hold_at_least)]);
         step.args.push(serde_json::to_vec(&**owner).unwrap_or_default());
         step
@@ -64,7 +64,7 @@ impl Names {
         let mut step = self.step("beat", key);
         let blocked = request.blocked.as_ref().map_or(Vec::new(), |blocked| serde_json::to_vec(blocked).unwrap_or_default());
         step.args.push(request.token.as_bytes().to_vec());
-        step.args.extend([text(request.seq), text(request.priority), blocked]);
+        step.args.extend([text(&request.seq), text(&request.priority), blocked]);
         step
     }
 
@@ -76,7 +76,7 @@ impl Names {
 
     pub(super) fn evict(&self, key: &Key, request: Evict) -> Step {
         let mut step = self.step("evict", key);
-        step.args.extend([request.fence.map_or(Vec::new(), text), flag(request.force)]);
+        step.args.extend([request.fence.map_or(Vec::new(), |fence| text(&fence)), flag(request.force)]);
         step
     }
 
@@ -109,16 +109,16 @@ impl Names {
     }
 }
 
-fn text(value: impl ToString) -> Vec<u8> {
+fn text(value: &impl ToString) -> Vec<u8> {
     value.to_string().into_bytes()
 }
 
 fn flag(value: bool) -> Vec<u8> {
-    text(u8::from(value))
+    text(&u8::from(value))
 }
 
 fn span(ms: Option<u64>) -> Vec<u8> {
-    ms.map_or(Vec::new(), |ms| text(ms.min(LONGEST_MS)))
+    ms.map_or(Vec::new(), |ms| text(&ms.min(LONGEST_MS)))
 }
 
 /// Braces would end the hash tag.

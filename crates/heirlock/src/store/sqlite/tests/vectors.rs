@@ -1,14 +1,10 @@
 //! The rows in the file replay the recorded histories of an independent oracle.
 
 use super::Hand;
-use crate::lease;
 use crate::lease::ledger::Now;
 use crate::lease::{Answer, Beat, Book, Enter, Evict, Leave, Left, Outcome};
 
-#[path = "../../../../tests/common/ledger_vectors.rs"]
-mod ledger_vectors;
-
-use ledger_vectors::{Replayed, Subject, replay_all};
+use crate::store::ledger_vectors::{Replayed, Subject, replay_all};
 
 impl Subject for Hand {
     fn enter(&mut self, now: Now<'_>, request: &Enter) -> Outcome<Answer> {
