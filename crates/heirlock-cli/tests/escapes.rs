@@ -10,6 +10,7 @@ mod elsewhere;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
+use common::tree::lives;
 use common::{Place, Running, eventually, stderr};
 use elsewhere::{can_unshare, not_run};
 use rustix::process::{Pid, Signal, geteuid, kill_process, test_kill_process};
@@ -54,7 +55,7 @@ fn a_process_whose_name_is_no_text_is_ended() {
     let script = format!("setsid sh -c 'echo $$ > {}; exec {} 600' & wait", number.display(), program.display());
     assert_eq!(place.code(&["run", "--max-hold", "3", "--on-lost", "kill", "a", "--", "sh", "-c", &script]), 79);
     let pid = Pid::from_raw(std::fs::read_to_string(&number).unwrap().trim().parse().unwrap()).unwrap();
-    assert!(test_kill_process(pid).is_err(), "it lives");
+    assert!(!lives(pid), "it lives");
 }
 
 #[test]

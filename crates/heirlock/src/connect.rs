@@ -66,6 +66,14 @@ pub async fn open_store(text: &str) -> Result<Arc<dyn Store>> {
 
 #[cfg(feature = "redis")]
 async fn open_redis(text: &str, url: &Url<'_>) -> Result<Arc<dyn Store>> {
+    // What stands before an @ may be part of a password, and is not to be shown as a parameter.
+    if text.split_once('?').is_some_and(|(_, query)| query.contains('@')) {
+        let shown = redact(text);
+        return Err(Error::new(
+            Kind::Invalid,
+            format!("{shown} has a ? before its host: write it as %3F in a user or password, and @ as %40"),
+        ));
+    }
     url.only(&["prefix"])?;
     let mut options = crate::store::RedisStore::options();
     if let Some(prefix) = url.parameter("prefix") {
@@ -262,13 +270,13 @@ mod tests {
     fn a_bad_url_is_refused_without_its_password() {
         for bad in [
             "/var/lib/x",
-            "redis://u:hunter2@h/0",
+            "postgres://u:hunter2@h/0",
             ":x",
             "re dis://u:hunter2@h",
             "sqlite:x%zz",
             "memory:?x",
-            "redis://u:hunter2/@h:1?x",
-            "redis://u:hunter2?x@h/0",
+            "postgres://u:hunter2/@h:1?x",
+            "postgres://u:hunter2?x@h/0",
             "hunter2@h:1/x",
         ] {
             let error = pollster::block_on(Locks::connect(bad)).unwrap_err();
@@ -281,7 +289,7 @@ mod tests {
         #[test]
         fn no_url_panics_and_no_password_shows(user in "[a-z]{1,5}", secret in "[a-zA-Z0-9/:?&=%@ ]{4,12}", rest in any::<String>()) {
             let secret = format!("S3cr{secret}3T");
-            let urls = [format!("redis://{user}:{secret}@host{rest}"), format!("{user}:{secret}@host"), format!("{secret}@host:1/{rest}")];
+            let urls = [format!("postgres://{user}:{secret}@host{rest}"), format!("{user}:{secret}@host"), format!("{secret}@host:1/{rest}")];
             // A password that begins like a URL, in the place of one, cannot be told from it.
             for url in urls.iter().filter(|url| !url.starts_with("S3cr") || !secret.contains("://")) {
                 let error = pollster::block_on(Locks::connect(url)).unwrap_err();

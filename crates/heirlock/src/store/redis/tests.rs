@@ -186,4 +186,8 @@ fn what_is_no_redis_url_is_told_without_its_password() {
         let error = pollster::block_on(RedisStore::connect(url)).unwrap_err();
         assert!(error.kind() == crate::Kind::Invalid && !error.chain().contains("hunter2"), "{}", error.chain());
     }
+    for url in ["redis://app:x?hunter2@host/0", "redis://app:x?hunter2=1@host", "redis://h?prefix=a@b"] {
+        let error = pollster::block_on(crate::open_store(url)).map(|store| store.url()).unwrap_err();
+        assert!(error.kind() == crate::Kind::Invalid && !error.chain().contains("hunter2"), "{}", error.chain());
+    }
 }
