@@ -225,7 +225,8 @@ struct Whereabouts {
 pub(crate) fn tell_where(words: &Where) -> Result<Exit, Exit> {
     let place = find(words.data.store.clone())?;
     let store = heirlock::redact(&place.url);
-    let exists = place.path().map(|path| path.exists());
+    // Where the system does not tell, nothing is said.
+    let exists = place.path().and_then(|path| path.try_exists().ok());
     let password_file = password_file().filter(|_| place.has_password()).map(|file| file.display().to_string());
     if words.data.json {
         return Ok(output::json(&Whereabouts { store, from: place.source, exists, password_file }, 0));
