@@ -35,9 +35,9 @@ fn main() -> ExitCode {
     };
     verbose::start(cli.verbose);
     // The guardian is forked before the runtime, and all that it starts.
-    let recruit = match &cli.verb {
+    let prepared = match &cli.verb {
         Verb::Run(run) => match run::prepare(run) {
-            Ok(recruit) => Some(recruit),
+            Ok(prepared) => Some(prepared),
             Err(exit) => return exit.say(),
         },
         _ => None,
@@ -48,8 +48,8 @@ fn main() -> ExitCode {
         Err(error) => return Exit::own(format!("cannot start: {error}")).say(),
     };
     let exit = runtime.block_on(async {
-        match (cli.verb, recruit) {
-            (Verb::Run(run), Some(recruit)) => run::run(run, recruit).await,
+        match (cli.verb, prepared) {
+            (Verb::Run(run), Some(prepared)) => run::run(run, prepared).await,
             (verb, _) => look(verb).await.unwrap_or_else(|exit| exit),
         }
     });

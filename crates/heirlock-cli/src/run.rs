@@ -12,6 +12,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::args::{Job, Run};
 use crate::child::{self, Child};
+use crate::default_store::Place;
 use crate::doctor::clocks;
 use crate::exit::{BUSY, CANNOT_RUN, EVICTED, Exit, LAST_LINES, LOST, NOT_FOUND, OWN, tell};
 use crate::guardian::{self, Charge, Guardian, LAST_MOMENT, OnLost, Recruit, Word};
@@ -32,27 +33,34 @@ const START: Duration = Duration::from_secs(1);
 /// How often a nested run looks whether the one above it has ended.
 const ANCESTOR_LOOK: Duration = Duration::from_millis(50);
 
-/// Before anything has started a thread.
-pub(crate) fn prepare(run: &Run) -> Result<Recruit, Exit> {
+/// What is known before anything has started a thread.
+pub(crate) struct Prepared {
+    place: Place,
+    charge: Charge,
+    recruit: Recruit,
+}
+
+pub(crate) fn prepare(run: &Run) -> Result<Prepared, Exit> {
     let job = run.job()?;
     Key::new(&job.name).map_err(|error| Exit::own(error.chain()))?;
     let grace = run.grace()?;
-    let url = default_store::url(run.store.clone())?.url;
-    guardian::recruit(&Charge { job, url, on_lost: run.on_lost, grace, ttl: run.ttl, max_hold: run.max_hold })
+    let place = default_store::url(run.store.clone())?;
+    let charge = Charge { job, url: place.url.clone(), on_lost: run.on_lost, grace, ttl: run.ttl, max_hold: run.max_hold };
+    let recruit = guardian::recruit(&charge)?;
+    Ok(Prepared { place, charge, recruit })
 }
 
-pub(crate) async fn run(run: Run, recruit: Recruit) -> Exit {
-    match try_run(run, recruit).await {
+pub(crate) async fn run(run: Run, prepared: Prepared) -> Exit {
+    match try_run(run, prepared).await {
         Ok(exit) | Err(exit) => exit,
     }
 }
 
-async fn try_run(run: Run, recruit: Recruit) -> Result<Exit, Exit> {
-    let job = run.job()?;
+async fn try_run(run: Run, Prepared { place, charge, recruit }: Prepared) -> Result<Exit, Exit> {
+    let job = charge.job;
     let guardian = recruit.enlist()?;
     let mut signals = Signals::listen()?;
     let started = Instant::now();
-    let place = default_store::url(run.store.clone())?;
     place.check_directory()?;
     let is_first_use = place.is_unused();
     let locks = tokio::select! {

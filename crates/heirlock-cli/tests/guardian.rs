@@ -121,7 +121,7 @@ fn a_guardian_that_is_stopped_does_not_let_the_command_outlive_its_lock() {
 fn waiting(place: &Place, options: &[&str], script: &str) -> (Running, Pid) {
     let args: Vec<&str> = ["run"].iter().chain(options).chain(&["job", "--", "sh", "-c", script]).copied().collect();
     let waiting = Running::start(&mut place.heirlock(&args));
-    eventually("it waits", || String::from_utf8_lossy(&place.output(&["ls"]).stdout).contains("waits 1"));
+    place.eventually_waits();
     let children = format!("/proc/{0}/task/{0}/children", waiting.pid());
     let guardian = Pid::from_raw(std::fs::read_to_string(children).unwrap().trim().parse().unwrap()).unwrap();
     (waiting, guardian)
@@ -317,7 +317,7 @@ fn case_c12_the_lock_rests_until_it_was_held_long_enough() {
     assert_eq!(place.code(&["run", "--hold-at-least", "3", "a", "true"]), 0);
     assert!(since.elapsed() < Duration::from_secs(2), "the command does not wait for it: {:?}", since.elapsed());
     let waiting = Running::start(&mut place.heirlock(&["run", "a", "--", "date", "+%s.%N"]));
-    eventually("it waits", || String::from_utf8_lossy(&place.output(&["ls"]).stdout).contains("waits 1"));
+    place.eventually_waits();
     while since.elapsed() < Duration::from_millis(2_800) {
         let (code, after) = (place.code(&["run", "-n", "a", "true"]), since.elapsed());
         assert!(code == 75 || (code == 0 && after >= Duration::from_secs(3)), "{code} after {after:?}");

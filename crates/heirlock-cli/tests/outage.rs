@@ -2,6 +2,8 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
+#[path = "../../heirlock/tests/common/elsewhere.rs"]
+mod elsewhere;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use common::tree::{lives, pid};
 use common::{Place, Running, eventually, stderr};
+use elsewhere::can_unshare;
 
 /// What becomes of the store.
 #[derive(Clone, Copy, Debug)]
@@ -237,14 +240,7 @@ fn a_short_outage_is_ridden_out_and_no_longer_than_one_may_wait() {
 /// A small disk that is filled.
 #[test]
 fn a_full_disk_ends_the_command_in_time_and_says_why() {
-    let may_mount = Command::new("unshare").args(["--mount", "true"]).output().is_ok_and(|output| output.status.success());
-    if !may_mount {
-        let line = "NOT RUN: a_full_disk_ends_the_command_in_time_and_says_why: it needs unshare --mount, that is to say root\n";
-        eprint!("{line}");
-        if let Some(list) = std::env::var_os("HEIRLOCK_NOT_RUN") {
-            use std::io::Write;
-            fs::File::options().append(true).create(true).open(list).unwrap().write_all(line.as_bytes()).unwrap();
-        }
+    if !can_unshare("a_full_disk_ends_the_command_in_time_and_says_why", "--mount") {
         return;
     }
     let store = Store::new();
@@ -277,7 +273,7 @@ fn a_store_that_does_not_answer_any_more_is_125_and_not_75() {
     for options in [&["-w", "4"][..], &["-w", "4", "-E", "7"]] {
         let since = Instant::now();
         let waiter = Running::start(&mut place.heirlock(&[&["run"], options, &["a", "true"]].concat()));
-        eventually("it waits", || String::from_utf8_lossy(&place.output(&["ls"]).stdout).contains("waits 1"));
+        place.eventually_waits();
         let other = rusqlite::Connection::open(place.path("locks.db")).unwrap();
         other.busy_timeout(Duration::from_secs(5)).unwrap();
         other.execute_batch("BEGIN IMMEDIATE").unwrap();

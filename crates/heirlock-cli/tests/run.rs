@@ -145,7 +145,7 @@ fn a_waiter_gets_in_when_the_holder_ends() {
     let place = Place::new();
     let holder = place.holder("a");
     let mut waiter = Running::start(&mut place.heirlock(&["run", "a", "--", "sh", "-c", "exit 5"]));
-    eventually("it waits", || String::from_utf8(place.output(&["ls"]).stdout).unwrap().contains("waits 1"));
+    place.eventually_waits();
     drop(holder);
     assert_eq!(waiter.child.wait().unwrap().code(), Some(5));
 }

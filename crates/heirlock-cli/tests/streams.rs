@@ -113,7 +113,7 @@ fn a_wait_ends_in_time_beside_a_full_stderr() {
         let took = since.elapsed();
         assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(3), "{took:?}");
         let (_reader, mut waiting) = run(&[]);
-        eventually("it waits", || String::from_utf8_lossy(&place.output(&["ls"]).stdout).contains("waits 1"));
+        place.eventually_waits();
         drop(holder);
         assert_eq!(waiting.child.wait().unwrap().code(), Some(5));
     }

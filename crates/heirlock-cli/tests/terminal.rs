@@ -24,7 +24,7 @@ fn a_wait_says_for_whom_on_a_terminal_only() {
     let place = Place::new();
     let holder = place.holder("nightly");
     let silent = Running::start(&mut place.heirlock(&["run", "nightly", "true"]));
-    eventually("it waits", || String::from_utf8_lossy(&place.output(&["ls"]).stdout).contains("waits 1"));
+    place.eventually_waits();
     let mut shown = on_terminal(&place, "run nightly -- echo my turn").spawn().unwrap();
     // The line comes after a moment, and is renewed each second; the holder goes when it has been seen.
     let mut screen = shown.stdout.take().unwrap();

@@ -54,6 +54,11 @@ impl Place {
         program
     }
 
+    /// Waits until somebody waits.
+    pub fn eventually_waits(&self) {
+        eventually("it waits", || String::from_utf8_lossy(&self.output(&["ls"]).stdout).contains("waits 1"));
+    }
+
     /// Holds the lock in another process until the guard is dropped. Returns when it is held.
     pub fn holder(&self, name: &str) -> Running {
         let running = Running::start(&mut self.heirlock(&["run", name, "--", "sh", "-c", "echo held; exec sleep 600"]));
