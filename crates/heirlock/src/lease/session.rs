@@ -212,12 +212,13 @@ impl Session {
 
     /// Lets run out what has run out, and collects the requests that are due, at most so many; with none, they are put off.
     pub(crate) fn collect(&self, most: usize) -> Work {
-        let now = self.clock.now();
         let mut work = Work::default();
         let mut after = After::default();
         let mut table = lock(&self.table);
         table.nap = None;
         table.rung = false;
+        // Read once the bell is still, and under its mutex: a jump of the clock is either seen here, or rings after this.
+        let now = self.clock.now();
         let due: Vec<Token> = table.agenda.iter().take_while(|(due, _)| *due <= now).map(|(_, token)| *token).collect();
         for token in due {
             let Some(entry) = table.entries.get_mut(&token) else { continue };
@@ -322,5 +323,57 @@ impl Session {
         drop(table);
         drop(entries);
         wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::store::MemoryStore;
+
+    /// A clock that jumps just after it was read. Whoever tells of the jump comes at once if the table is free, and else later.
+    #[derive(Default)]
+    struct JumpsOnceRead {
+        clock: ManualClock,
+        session: OnceLock<Arc<Session>>,
+        armed: AtomicBool,
+        told: AtomicBool,
+    }
+
+    impl Clock for JumpsOnceRead {
+        fn now(&self) -> Moment {
+            let now = self.clock.now();
+            if self.armed.swap(false, Ordering::SeqCst) {
+                self.clock.advance(Duration::from_secs(60));
+                let session = self.session.get().unwrap();
+                if session.table.try_lock().is_ok() {
+                    session.ring();
+                    self.told.store(true, Ordering::SeqCst);
+                }
+            }
+            now
+        }
+
+        fn sleep_for(&self, _until: Moment) -> Option<Duration> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_jump_of_the_clock_while_the_keeper_looks_is_not_slept_through() {
+        let clock = Arc::new(JumpsOnceRead::default());
+        let session = Session::new(Arc::new(MemoryStore::new()), Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
+        assert!(clock.session.set(Arc::clone(&session)).is_ok());
+        clock.armed.store(true, Ordering::SeqCst);
+        drop(session.collect(1));
+        assert!(!clock.armed.load(Ordering::SeqCst), "the clock was read");
+        if !clock.told.load(Ordering::SeqCst) {
+            session.ring();
+        }
+        assert!(lock(&session.table).rung, "the keeper would sleep with a time that is over");
     }
 }
