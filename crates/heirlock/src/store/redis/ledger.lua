@@ -3,7 +3,7 @@
 -- KEYS[1], a hash: 'h', the header; 't' and a token, a live ticket; 'g' and a token, a tombstone.
 -- KEYS[2], a sorted set, in this order: the settled tombstones, the others, those who share or hold slots, the queue.
 -- KEYS[3], a sorted set: when tickets are due, those of holders first. An exclusive holder is in the header alone.
--- ARGV: the verb, the key as its users know it, the time if it is not to be the server's ('' or "ms us"), and the verb's own.
+-- ARGV: the verb, the key as its users know it, how ('' or 'all', with "ms us" before it if the time is not to be the server's), and the verb's own.
 local K, Q, D = KEYS[1], KEYS[2], KEYS[3]
 local verb, key = ARGV[1], ARGV[2]
 local spread = unpack
@@ -29,13 +29,13 @@ local RELEASED, WITHDRAWN, EXPIRED, MAX_HOLD, EVICTED, BUSY, UNKNOWN = 0, 1, 2, 
 local WAS_HELD, WAS_GRANTED, WAS_QUEUED, WAS_GONE = 0, 1, 2, 3
 
 local now, wall
-if ARGV[3] == '' then
+local given_ms, given_us = ARGV[3]:match('^(%d+) (%d+)')
+if given_ms then
+    now, wall = tonumber(given_ms), tonumber(given_us)
+else
     local time = call('TIME')
     wall = time[1] * 1000000 + time[2]
     now = floor(wall / 1000)
-else
-    local ms, us = ARGV[3]:match('^(%d+) (%d+)$')
-    now, wall = tonumber(ms), tonumber(us)
 end
 
 -- A server without memory refuses a script whose first write could take some. Who comes is refused; who renews or leaves is not.
@@ -176,7 +176,7 @@ end
 local function bury(token, reason, was, settled)
     if h[GRAVES] >= MAX_TOMBSTONES then
         -- Settled ones first, and of these the oldest.
-        local oldest = call('ZRANGE', Q, 0, 0)[1]
+        local oldest = call('ZRANGEBYSCORE', Q, SETTLED, below(SHARERS), 'LIMIT', 0, 1)[1]
         unbury(oldest:sub(2))
     end
     local grave = { reason, was, settled and 1 or 0, now + TOMBSTONE_MS }
@@ -455,7 +455,7 @@ local function turn_back(by)
     local function earlier(t, part)
         t[part] = max(t[part] - by, 0)
     end
-    for _, member in ipairs(call('ZRANGE', D, 0, -1)) do
+    for _, member in ipairs(call('ZRANGEBYSCORE', D, 0, '+inf')) do
         ticket(member)
     end
     if h[ALONE] ~= '' then
@@ -595,6 +595,11 @@ end
 local is_used = h[HOLDERS] + h[QUEUED] + h[GRAVES] + #h[RESTS] > 0
 if raw or is_used then
     local write, longest = {}, 0
+    if not raw and ARGV[3]:find('all', 1, true) then
+        -- In a cluster all three keys exist as long as one does: of a slot that moves to another node, some without the others are refused (TRYAGAIN).
+        add(Q, '-inf', '')
+        add(D, '-inf', '')
+    end
     for token in pairs(changed) do
         local row = rows[token]
         if row then
@@ -628,4 +633,4 @@ for _, word in ipairs(told) do
     call('PUBLISH', 'heirlock:' .. word[1], word[2] .. ' ' .. key)
 end
 -- Whoever sets the time wants to see all.
-return ARGV[3] == '' and answer or { answer, told }
+return given_ms and { answer, told } or answer

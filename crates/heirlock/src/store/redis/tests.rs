@@ -4,6 +4,7 @@
 use ::redis::{Script, Value};
 
 use super::RedisStore;
+use super::address::{Address, SentinelUser, Tls};
 use super::link::Link;
 use super::wire::{self, Names, Parts, Step};
 use crate::lease;
@@ -26,17 +27,19 @@ struct Hand<'c> {
     connection: ::redis::Connection,
     names: Names,
     key: Key,
+    /// All three keys exist if one does.
+    in_cluster: bool,
 }
 
 impl<'c> Hand<'c> {
-    fn new(link: &'c Link, client: &::redis::Client) -> Hand<'c> {
-        let names = Names::new(&format!("{:016x}/", SessionId::random().unwrap().0));
-        Hand { link, connection: client.get_connection().unwrap(), names, key: Key::new("key").unwrap() }
+    fn new(link: &'c Link, client: &::redis::Client, in_cluster: bool) -> Hand<'c> {
+        let names = Names::new(&format!("{:016x}/", SessionId::random().unwrap().0), in_cluster);
+        Hand { link, connection: client.get_connection().unwrap(), names, key: Key::new("key").unwrap(), in_cluster }
     }
 
     fn step<T>(&self, now: Now<'_>, mut step: Step, answer: impl FnOnce(&Value) -> crate::Result<T>) -> Outcome<T> {
         let Now::Clock { mono_ms, wall_us } = now else { panic!("this engine has a clock") };
-        step.args[2] = format!("{mono_ms} {wall_us}").into_bytes();
+        step.args[2].splice(..0, format!("{mono_ms} {wall_us} ").into_bytes());
         let value = pollster::block_on(self.link.steps(vec![step])).unwrap().pop().unwrap().unwrap();
         let mut parts = Parts::of(&value).unwrap();
         let answer = answer(parts.next().unwrap()).unwrap();
@@ -124,8 +127,9 @@ impl Subject for Hand<'_> {
             // The sorted sets have all that they should, and no more; nothing stays for ever.
             let alone: u64 = u64::from(!alone.is_empty());
             let (holders, queued, graves) = (kept.holders, kept.queued, kept.graves);
-            assert_eq!(all.int::<u64>().unwrap(), graves + holders - alone + queued);
-            assert_eq!(all.int::<u64>().unwrap(), holders - alone + queued);
+            let kept_for_all = u64::from(self.in_cluster);
+            assert_eq!(all.int::<u64>().unwrap(), kept_for_all + graves + holders - alone + queued);
+            assert_eq!(all.int::<u64>().unwrap(), kept_for_all + holders - alone + queued);
             assert!(all.int::<i64>().unwrap() > 0);
         }
         assert_eq!(book.tickets().filter(|ticket| ticket.state == State::Queued).count() as u64, book.header().queued);
@@ -133,21 +137,35 @@ impl Subject for Hand<'_> {
     }
 }
 
-#[test]
-fn the_script_replays_every_recorded_history() {
-    let (link, _) = pollster::block_on(Link::connect(&server())).unwrap();
-    let client = ::redis::Client::open(server()).unwrap();
-    let replayed = replay_all(|| Hand::new(&link, &client));
+/// A link to the server, and a way around it.
+fn link() -> (Link, ::redis::Client) {
+    let address = Address::parse(&server(), &Tls::default(), SentinelUser::default()).unwrap();
+    let (link, _) = pollster::block_on(Link::connect(address, 0)).unwrap();
+    (link, ::redis::Client::open(server()).unwrap())
+}
+
+fn replays(in_cluster: bool) {
+    let (link, client) = link();
+    let replayed = replay_all(|| Hand::new(&link, &client, in_cluster));
     println!("redis vectors: {} histories, {} events", replayed.histories, replayed.events);
     assert_eq!(replayed, Replayed { histories: 300, events: 15_000 });
+}
+
+#[test]
+fn the_script_replays_every_recorded_history() {
+    replays(false);
+}
+
+#[test]
+fn the_script_replays_every_recorded_history_as_in_a_cluster() {
+    replays(true);
 }
 
 /// The server's clock is set back: nobody holds for longer than from then on.
 #[test]
 fn a_clock_that_goes_back_keeps_what_was_left() {
-    let (link, _) = pollster::block_on(Link::connect(&server())).unwrap();
-    let client = ::redis::Client::open(server()).unwrap();
-    let mut hand = Hand::new(&link, &client);
+    let (link, client) = link();
+    let mut hand = Hand::new(&link, &client, false);
     let at = |ms: u64| Now::Clock { mono_ms: ms, wall_us: ms * 1_000 };
     let request = |number: u8, mode| Enter {
         token: Token::from_bytes([number; 16]),
@@ -182,7 +200,18 @@ fn a_clock_that_goes_back_keeps_what_was_left() {
 
 #[test]
 fn what_is_no_redis_url_is_told_without_its_password() {
-    for url in ["redis://:hunter2@", "redis://app:hunter2@host:port/0", "redis://app:hunter2@host/database"] {
+    for url in [
+        "redis://:hunter2@",
+        "redis://app:hunter2@host:port/0",
+        "redis://app:hunter2@host/database",
+        "redis+sentinel://app:hunter2@host",
+        "redis+sentinel://app:hunter2@host/a/0/1",
+        "redis+sentinel://app:hunter2@host:port/a",
+        "redis+cluster://app:hunter2@host/0",
+        "redis+cluster://app:hunter2@host,:1",
+        "rediss+other://app:hunter2@host",
+        "redis+cluster://",
+    ] {
         let error = pollster::block_on(RedisStore::connect(url)).unwrap_err();
         assert!(error.kind() == crate::Kind::Invalid && !error.chain().contains("hunter2"), "{}", error.chain());
     }
