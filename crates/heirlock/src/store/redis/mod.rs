@@ -11,15 +11,25 @@
 //! # How it works
 //! Each verb is one script, one round trip, and atomic as all scripts are: the [ledger](crate::lease::ledger) over three keys of one hash slot, at the
 //! server's time. What a step tells others is published to the channels of their sessions, each of which its process has subscribed to.
-//! One connection carries requests and hints (RESP3); if it breaks, it is made anew.
+//! One connection carries requests and hints (RESP3), in a cluster one to each node. If it breaks, is silent for five seconds, or leads to a server that
+//! is a replica now, it is made anew: Sentinels are asked again who the primary is, and a cluster where its slots are.
 //!
 //! # What is kept
 //! `heirlock:{NAME}` (a hash), `heirlock:{NAME}:q` and `heirlock:{NAME}:d` (sorted sets), with `{`, `}` and `%` of the key percent-encoded. They go a day
 //! after their last use: fences go on from the server's clock.
 //!
 //! # What it needs
-//! A server from version 6.2 on that does not evict: locks that are dropped for want of memory are held by nobody. A user of its own needs the
-//! [`COMMANDS`], and of keys and channels those that begin with `heirlock:`.
+//! A server from version 6.2 on that does not evict: locks that are dropped for want of memory are held by nobody. What of this it can see, and what else
+//! of the settings can lose locks, it says when it connects (a `tracing` warning each), and to who asks
+//! ([`Store::warnings`](crate::lease::Store::warnings)). A user of its own needs the [`COMMANDS`], and of keys and channels those that begin with
+//! `heirlock:`.
+//!
+//! TLS (`rediss://`) trusts the authorities of the system, or those of a file. It uses the process's provider of cryptography for `rustls`, and makes
+//! `ring` that if there is none.
+//!
+//! # What a failover can lose
+//! Replication is asynchronous: a replica that takes over may lack the last grants, and somebody else is granted what is held already. The first holder
+//! finds out at its next renewal, and fences tell the two apart ([`crate::lease::FencedResource`]). [`Options::wait`] narrows it.
 
 mod address;
 mod connection;
