@@ -35,6 +35,7 @@ use ::redis::Value;
 
 use self::link::{Link, Server};
 use self::wire::{Names, Step};
+use crate::connect::encode;
 use crate::lease::{Answer, Beat, Capabilities, Enter, Evict, Key, KeyView, Leave, Left, Pending, SessionId, Sink, Store, check_part};
 use crate::{Error, Kind, Result};
 
@@ -95,7 +96,11 @@ impl Options {
     pub async fn connect(self, url: &str) -> Result<RedisStore> {
         check_part(&self.prefix)?;
         let (link, Server { durable }) = Link::connect(url).await?;
-        Ok(RedisStore { link: Arc::new(link), names: Names::new(&self.prefix), url: crate::redact(url), durable })
+        let mut shown = crate::redact(url);
+        if !self.prefix.is_empty() {
+            shown += &format!("?prefix={}", encode(&self.prefix, "%&#+?@"));
+        }
+        Ok(RedisStore { link: Arc::new(link), names: Names::new(&self.prefix), url: shown, durable })
     }
 }
 
