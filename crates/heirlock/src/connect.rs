@@ -237,11 +237,27 @@ pub(crate) fn decode(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// The URL without what may be secret: everything before its last `@`, and the values of the parameters after it, but for those of files that
-/// [`Locks::connect`] knows. What has no scheme is not shown at all.
+/// The text with these characters, and those that no URL shows, percent-encoded.
+#[cfg(any(feature = "sqlite", feature = "redis"))]
+pub(crate) fn encode(text: &str, special: &str) -> String {
+    let mut encoded = String::new();
+    for c in text.chars() {
+        if special.contains(c) || c.is_control() {
+            let mut bytes = [0; 4];
+            c.encode_utf8(&mut bytes).bytes().for_each(|byte| encoded += &format!("%{byte:02X}"));
+        } else {
+            encoded.push(c);
+        }
+    }
+    encoded
+}
+
+/// The URL without what may be secret: everything before its last `@`, and the values of the parameters after it, but for those that
+/// [`Locks::connect`] knows and that are no secrets. What has no scheme is not shown at all.
 ///
 /// ```
 /// assert_eq!(heirlock::redact("redis://app:hunter2@db1:6379/0?password=x"), "redis://***@db1:6379/0?password=***");
+/// assert_eq!(heirlock::redact("redis://app:hunter2@db1/0?prefix=a/"), "redis://***@db1/0?prefix=a/");
 /// assert_eq!(heirlock::redact("sqlite:/var/lib/app.db"), "sqlite:/var/lib/app.db");
 /// assert_eq!(heirlock::redact("sqlite:/var/lib/app.db?prefix=a/&key=x"), "sqlite:/var/lib/app.db?prefix=a/&key=***");
 /// assert_eq!(heirlock::redact("app:hunter2@db1"), "(something without a scheme)");
@@ -261,7 +277,7 @@ pub fn redact(url: &str) -> String {
     };
     let (place, query) = rest.split_once('?').map_or((rest, String::new()), |(place, query)| {
         let hide = |pair: &str| match pair.split_once('=') {
-            Some((name, _)) if LOCAL.contains(&scheme) && OPEN.contains(&name) => pair.to_owned(),
+            Some((name, _)) if OPEN.iter().any(|(schemes, open)| schemes.contains(&scheme) && open.contains(&name)) => pair.to_owned(),
             Some((name, _)) => format!("{name}=***"),
             None => "***".to_owned(),
         };
@@ -272,8 +288,14 @@ pub fn redact(url: &str) -> String {
 
 /// The schemes of addresses that name nobody.
 const LOCAL: [&str; 2] = ["memory", "sqlite"];
-/// Their parameters, none of which is a secret.
-const OPEN: [&str; 3] = ["mode", "prefix", "create"];
+/// Parameters that are no secrets.
+const OPEN: [(&[&str], &[&str]); 2] = [
+    (&LOCAL, &["mode", "prefix", "create"]),
+    (
+        &["redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"],
+        &["prefix", "wait", "ca", "cert", "key"],
+    ),
+];
 
 fn is_scheme(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))

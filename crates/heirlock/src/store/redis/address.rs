@@ -64,7 +64,7 @@ pub(super) struct Nodes {
 }
 
 impl Address {
-    pub(super) fn parse(url: &str, tls: &Tls, sentinel: SentinelUser) -> Result<Address> {
+    pub(super) fn parse(url: &str, tls: &Tls, sentinel: &SentinelUser) -> Result<Address> {
         let shown: Arc<str> = crate::redact(url).into();
         let bad = |why: &str| Error::new(Kind::Invalid, format!("{shown} is no Redis URL ({why}): give {}", usage(url)));
         let (scheme, rest) = url.split_once("://").ok_or_else(|| bad("it has no host"))?;
@@ -99,7 +99,7 @@ impl Address {
                 let nodes =
                     hosts.iter().map(|host| one(&with_port(host, 26379)).map(|info| info.addr().clone())).collect::<Result<Vec<_>>>()?;
                 let server = one(&format!("{user}{}/{database}", hosts[0]))?;
-                Form::Sentinel(Arc::new(Sentinels { nodes, service, server, user: sentinel, certificates }))
+                Form::Sentinel(Arc::new(Sentinels { nodes, service, server, user: sentinel.clone(), certificates }))
             }
             "cluster" => {
                 let Place { user, hosts, path } = Place::of(rest);

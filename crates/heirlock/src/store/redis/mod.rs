@@ -43,7 +43,7 @@ mod wire;
 
 use std::collections::HashSet;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,6 +53,7 @@ use self::address::{Address, Form, SentinelUser, Tls};
 use self::health::Health;
 use self::link::Link;
 use self::wire::{Names, Step};
+use crate::connect::encode;
 use crate::lease::{Answer, Beat, Capabilities, Enter, Evict, Key, KeyView, Leave, Left, Pending, SessionId, Sink, Store, check_part};
 use crate::{Error, Kind, Result};
 
@@ -91,7 +92,7 @@ const PAGE: usize = 500;
 pub struct RedisStore {
     link: Arc<Link>,
     names: Names,
-    shown: Arc<str>,
+    url: String,
     wait: u32,
     durable: bool,
 }
@@ -165,15 +166,29 @@ impl Options {
     /// before 6.2; `Unreachable` if it does not answer; `Storage` if it cannot do its work. No error shows a password.
     pub async fn connect(self, url: &str) -> Result<RedisStore> {
         check_part(&self.prefix)?;
-        let address = Address::parse(url, &self.tls, self.sentinel)?;
-        let (shown, in_cluster) = (Arc::clone(&address.shown), matches!(address.form, Form::Cluster(_)));
+        let address = Address::parse(url, &self.tls, &self.sentinel)?;
+        let (url, in_cluster) = (self.url(&address.shown), matches!(address.form, Form::Cluster(_)));
         let (link, servers) = Link::connect(address, self.wait).await?;
         let durable = servers.iter().all(Health::is_durable);
-        let store = RedisStore { link: Arc::new(link), names: Names::new(&self.prefix, in_cluster), shown, wait: self.wait, durable };
+        let store = RedisStore { link: Arc::new(link), names: Names::new(&self.prefix, in_cluster), url, wait: self.wait, durable };
         for warning in store.told(&servers) {
-            tracing::warn!(store = %store.shown, "{warning}");
+            tracing::warn!(store = %store.url, "{warning}");
         }
         Ok(store)
+    }
+
+    /// As operators see it: what leads to the same store again, but for what is secret.
+    fn url(&self, shown: &str) -> String {
+        let file = |name, path: &Path| format!("{name}={}", encode(&path.to_string_lossy(), "%&#+?@"));
+        let parameters = [
+            (!self.prefix.is_empty()).then(|| format!("prefix={}", encode(&self.prefix, "%&#+?@"))),
+            (self.wait > 0).then(|| format!("wait={}", self.wait)),
+            self.tls.ca.as_ref().map(|path| file("ca", path)),
+            self.tls.certificate.as_ref().map(|(path, _)| file("cert", path)),
+            self.tls.certificate.as_ref().map(|(_, path)| file("key", path)),
+        ];
+        let parameters: Vec<String> = parameters.into_iter().flatten().collect();
+        if parameters.is_empty() { shown.to_owned() } else { format!("{shown}?{}", parameters.join("&")) }
     }
 }
 
@@ -213,7 +228,7 @@ impl RedisStore {
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisStore").field("url", &self.shown).finish_non_exhaustive()
+        f.debug_struct("RedisStore").field("url", &self.url).finish_non_exhaustive()
     }
 }
 
@@ -281,7 +296,7 @@ impl Store for RedisStore {
     }
 
     fn url(&self) -> String {
-        self.shown.to_string()
+        self.url.clone()
     }
 }
 

@@ -139,7 +139,7 @@ impl Subject for Hand<'_> {
 
 /// A link to the server, and a way around it.
 fn link() -> (Link, ::redis::Client) {
-    let address = Address::parse(&server(), &Tls::default(), SentinelUser::default()).unwrap();
+    let address = Address::parse(&server(), &Tls::default(), &SentinelUser::default()).unwrap();
     let (link, _) = pollster::block_on(Link::connect(address, 0)).unwrap();
     (link, ::redis::Client::open(server()).unwrap())
 }
