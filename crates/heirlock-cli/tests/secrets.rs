@@ -3,7 +3,7 @@
 
 mod common;
 #[allow(dead_code)]
-#[path = "../../heirlock/tests/common/redis.rs"]
+#[path = "../../heirlock/tests/common/redis/mod.rs"]
 mod server;
 
 use std::process::{Command, Output};
