@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::tree::{lives, pid};
 use common::{Place, Running, Store, eventually, stderr};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use server::Server;
 
 const SECRET: &str = "hunter2";
@@ -165,7 +165,7 @@ impl Away {
 fn case_c10_a_server_that_does_not_answer_is_125_in_time() {
     let place = Place::new();
     let stopped = Server::start(&[]);
-    kill(stopped.pid(), Signal::STOP);
+    stopped.signal(Signal::STOP);
     let closed = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
     let all = [Away::Closed(closed), Away::Silent(TcpListener::bind(("127.0.0.1", 0)).unwrap()), Away::full(), Away::Stopped(stopped)];
     std::thread::scope(|threads| {
@@ -184,10 +184,6 @@ fn case_c10_a_server_that_does_not_answer_is_125_in_time() {
             }
         }
     });
-}
-
-fn kill(pid: u32, signal: Signal) {
-    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal).unwrap();
 }
 
 /// Holds `a` until its stdin is closed, whatever it is told.
@@ -217,7 +213,7 @@ fn a_server_that_is_away_for_longer_than_the_ttl_ends_the_command_and_is_not_bus
         if is_killed {
             server.kill();
         } else {
-            kill(server.pid(), Signal::STOP);
+            server.signal(Signal::STOP);
         }
         eventually("the command has ended", || !lives(leader));
         assert!(since.elapsed() < Duration::from_secs(3), "its ttl: {:?}", since.elapsed());
@@ -231,7 +227,7 @@ fn a_server_that_is_away_for_longer_than_the_ttl_ends_the_command_and_is_not_bus
         if is_killed {
             server.again();
         } else {
-            kill(server.pid(), Signal::CONT);
+            server.signal(Signal::CONT);
         }
         let output = patient.finish();
         assert_eq!(output.status.code(), Some(5), "{output:?}");

@@ -43,11 +43,6 @@ impl Server {
         Client::open(self.url(who)).unwrap().get_connection().unwrap()
     }
 
-    /// What to stop and to continue it by.
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     /// As a power cut does it.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
