@@ -40,6 +40,7 @@ fn slots_move_while_twenty_contend() {
     assert!(idle.is_valid(), "{:?}", idle.lost_reason());
     assert!(told.iter().all(|(_, times)| *times > 0), "no request met a move: {told:?}");
     report.assert_progress();
+    report.assert_hints();
     assert_eq!((report.overlaps, report.refused, report.lost), (0, 0, 0));
 }
 
@@ -52,6 +53,35 @@ fn a_primary_is_killed_while_twenty_contend() {
     let report = contest("Cluster, a primary killed", &cluster.url(), || cluster.nodes[victim].kill());
     assert_eq!(cluster.owner(cluster.slot(KEYS[0])), replica);
     report.assert_progress();
+    report.assert_hints();
+}
+
+/// A primary stands still until another has its place, then does what it was asked for meanwhile.
+#[test]
+fn a_primary_hangs_and_comes_back_while_twenty_contend() {
+    let _alone = alone();
+    let cluster = Cluster::start(1, ms(2_000), &[]);
+    let slot = cluster.slot(KEYS[0]);
+    let victim = cluster.owner(slot);
+    let replica = cluster.replica_of(victim);
+    let report = contest("Cluster, a primary hangs", &cluster.url(), || {
+        cluster.nodes[victim].signal(Signal::STOP);
+        eventually("the replica is the primary", || cluster.nodes[replica].info("role").as_deref() == Some("master"));
+        cluster.nodes[victim].signal(Signal::CONT);
+    });
+    report.assert_progress();
+    report.assert_hints();
+}
+
+/// It stands still for good: nobody is told, each finds it out.
+#[test]
+fn a_primary_hangs_for_ever_while_twenty_contend() {
+    let _alone = alone();
+    let cluster = Cluster::start(1, ms(2_000), &[]);
+    let victim = cluster.owner(cluster.slot(KEYS[0]));
+    let report = contest("Cluster, a primary hangs for ever", &cluster.url(), || cluster.nodes[victim].signal(Signal::STOP));
+    report.assert_progress();
+    report.assert_hints();
 }
 
 /// A replica takes the place of its primary when it has all: nothing is lost.

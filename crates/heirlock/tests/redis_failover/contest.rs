@@ -27,7 +27,7 @@ type Guarded = FencedCell<(u64, Vec<u64>)>;
 pub(crate) struct Report {
     /// Writes that were let in.
     pub(crate) written: usize,
-    /// How many in a second before it happened, and in one after all had made progress again.
+    /// How many in a second before it happened, and in one when all was as good again, or never was.
     pub(crate) rates: [usize; 2],
     /// Holders that were refused, by the fence of another one.
     pub(crate) refused: usize,
@@ -47,6 +47,11 @@ impl Report {
     /// By when every client must make progress after what happened, and the longest that it may be without from the beginning on.
     pub(crate) fn assert_progress(&self) {
         assert!(self.progress <= PROGRESS && self.stood_still <= PROGRESS, "{self:?}");
+    }
+
+    /// Without hints, each hand-over would wait for a look: a tenth of what it was, or less.
+    pub(crate) fn assert_hints(&self) {
+        assert!(self.rates[1] >= self.rates[0] / 4, "{self:?}");
     }
 }
 
@@ -99,7 +104,18 @@ pub(crate) fn contest(what: &str, url: &str, happens: impl FnOnce()) -> Report {
         let before = field.rate();
         happens();
         let progress = field.await_progress(2 * PROGRESS);
-        (progress, [before, field.rate()])
+        // Without hints, each hand-over would wait for a look.
+        let since = Instant::now();
+        let mut after = field.rate();
+        while after < before / 4 {
+            assert!(
+                since.elapsed() < 2 * PROGRESS,
+                "{before} in a second before, and {after} after {:?}: are there no hints?",
+                since.elapsed()
+            );
+            after = field.rate();
+        }
+        (progress, [before, after])
     });
     let mut report = field.report.into_inner().unwrap();
     (report.progress, report.rates) = (progress, rates);

@@ -26,6 +26,7 @@ fn the_primary_is_killed_while_twenty_contend() {
     });
     assert_eq!(watched.primary(), 1);
     report.assert_progress();
+    report.assert_hints();
 }
 
 #[test]
@@ -39,6 +40,31 @@ fn the_primary_is_replaced_while_twenty_contend() {
         eventually("the old primary is a replica", || watched.servers[0].info("master_link_status").as_deref() == Some("up"));
     });
     report.assert_progress();
+    report.assert_hints();
+}
+
+/// The primary stands still until another has its place, then does what it was asked for meanwhile, and is the primary to itself until it is told.
+#[test]
+fn the_primary_hangs_and_comes_back_while_twenty_contend() {
+    let _alone = alone();
+    let watched = Watched::start(ms(1_000), &[]);
+    let report = contest("Sentinel, the primary hangs", &watched.url(), || {
+        watched.servers[0].signal(Signal::STOP);
+        eventually("the replica is the primary", || watched.primary() == 1);
+        watched.servers[0].signal(Signal::CONT);
+    });
+    report.assert_progress();
+    report.assert_hints();
+}
+
+/// It stands still for good: nobody is told, each finds it out.
+#[test]
+fn the_primary_hangs_for_ever_while_twenty_contend() {
+    let _alone = alone();
+    let watched = Watched::start(ms(1_000), &[]);
+    let report = contest("Sentinel, the primary hangs for ever", &watched.url(), || watched.servers[0].signal(Signal::STOP));
+    report.assert_progress();
+    report.assert_hints();
 }
 
 /// The replica has the lease: it goes on with the same fence, and nobody else had it.
