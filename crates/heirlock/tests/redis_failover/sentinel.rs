@@ -19,7 +19,7 @@ const TTL: Duration = ms(12_000);
 fn the_primary_is_killed_while_twenty_contend() {
     let _alone = alone();
     let mut watched = Watched::start(ms(1_000), &[]);
-    let report = contest("Sentinel, the primary killed", &watched.url(), || {
+    let report = contest("Sentinel, the primary killed", &watched.url(), ms(3_000), || {
         // With it the Sentinel that is asked first: the two others are enough.
         watched.sentinels[0].kill();
         watched.servers[0].kill();
@@ -33,7 +33,7 @@ fn the_primary_is_killed_while_twenty_contend() {
 fn the_primary_is_replaced_while_twenty_contend() {
     let _alone = alone();
     let watched = Watched::start(ms(2_000), &[]);
-    let report = contest("Sentinel, the primary replaced", &watched.url(), || {
+    let report = contest("Sentinel, the primary replaced", &watched.url(), ms(3_000), || {
         watched.fail_over();
         eventually("the replica is the primary", || watched.primary() == 1);
         // Until it is told, the old one takes what comes; all of that is lost.
@@ -43,12 +43,13 @@ fn the_primary_is_replaced_while_twenty_contend() {
     report.assert_hints();
 }
 
-/// The primary stands still until another has its place, then does what it was asked for meanwhile, and is the primary to itself until it is told.
+/// The primary stands still until another has its place, then does what it was asked for meanwhile, and is the primary to itself until it is told. The
+/// ttl is so long that its late answers are believed.
 #[test]
 fn the_primary_hangs_and_comes_back_while_twenty_contend() {
     let _alone = alone();
     let watched = Watched::start(ms(1_000), &[]);
-    let report = contest("Sentinel, the primary hangs", &watched.url(), || {
+    let report = contest("Sentinel, the primary hangs", &watched.url(), ms(12_000), || {
         watched.servers[0].signal(Signal::STOP);
         eventually("the replica is the primary", || watched.primary() == 1);
         watched.servers[0].signal(Signal::CONT);
@@ -62,7 +63,7 @@ fn the_primary_hangs_and_comes_back_while_twenty_contend() {
 fn the_primary_hangs_for_ever_while_twenty_contend() {
     let _alone = alone();
     let watched = Watched::start(ms(1_000), &[]);
-    let report = contest("Sentinel, the primary hangs for ever", &watched.url(), || watched.servers[0].signal(Signal::STOP));
+    let report = contest("Sentinel, the primary hangs for ever", &watched.url(), ms(3_000), || watched.servers[0].signal(Signal::STOP));
     report.assert_progress();
     report.assert_hints();
 }
