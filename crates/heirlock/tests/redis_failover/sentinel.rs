@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use heirlock::Locks;
 use heirlock::lease::{LostReason, Released};
+use heirlock::{Kind, Locks};
 use pollster::block_on;
 use rustix::process::Signal;
 
@@ -41,6 +41,50 @@ fn the_primary_is_replaced_while_twenty_contend() {
     });
     report.assert_progress();
     report.assert_hints();
+}
+
+/// What was granted is known to the replica before it counts: no holder finds another.
+#[test]
+fn no_grant_is_lost_that_waited_for_the_replica_while_twenty_contend() {
+    let _alone = alone();
+    let mut watched = Watched::start(ms(1_000), &[]);
+    let url = format!("{}?wait=1", watched.url());
+    let report = contest("Sentinel, grants that wait, the primary killed", &url, ms(3_000), || {
+        watched.servers[0].kill();
+        eventually("the replica is the primary", || watched.primary() == 1);
+        // It needs a replica for the next grant. Sentinels let who comes back be for some seconds, before they tell it whose replica it is.
+        watched.servers[0].again();
+        eventually("the old primary is a replica", || watched.servers[0].info("master_link_status").as_deref() == Some("up"));
+    });
+    report.assert_progress();
+    report.assert_hints();
+    assert_eq!((report.overlaps, report.refused), (0, 0));
+}
+
+/// Who cannot be sure that a replica has it does not hold, and does not keep others out for longer than it takes to say so.
+#[test]
+fn without_the_replica_nobody_holds_who_waits_for_it() {
+    let watched = Watched::start(ms(30_000), &[]);
+    let (plain, sure) = (watched.url(), format!("{}?wait=1", watched.url()));
+    let [plain, sure] = [plain, sure].map(|url| block_on(Locks::connect(&url)).unwrap());
+    watched.servers[1].signal(Signal::STOP);
+    let since = Instant::now();
+    let error = sure.lock("a").ttl(TTL).timeout(ms(3_000)).blocking().unwrap_err();
+    println!("without the replica: after {:?}: {}", since.elapsed(), error.chain());
+    assert!(error.kind() == Kind::Unreachable && error.chain().contains("replica"), "{}", error.chain());
+    assert!(since.elapsed() < ms(3_000) + ms(1_000), "{:?}", since.elapsed());
+    // What was granted to it for the moment is withdrawn.
+    let lease = plain.lock("a").ttl(TTL).timeout(ms(3_000)).blocking().unwrap();
+    let waiting = std::thread::spawn({
+        let sure = sure.clone();
+        move || sure.lock("a").ttl(TTL).timeout(ms(20_000)).blocking().map(|lease| (lease.fence(), lease.release_blocking()))
+    });
+    let fence = lease.fence();
+    assert_eq!(lease.release_blocking().unwrap(), Released::InTime);
+    watched.servers[1].signal(Signal::CONT);
+    let (next, released) = waiting.join().unwrap().unwrap();
+    assert!(next > fence);
+    assert_eq!(released.unwrap(), Released::InTime);
 }
 
 /// The primary stands still until another has its place, then does what it was asked for meanwhile, and is the primary to itself until it is told. The
