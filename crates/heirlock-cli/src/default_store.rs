@@ -32,7 +32,8 @@ pub(crate) fn url(said: Option<String>) -> Result<Place, Exit> {
         None => Ok(place),
         Some(file) => {
             tracing::debug!(file = %file.display(), "the password is in a file");
-            Ok(Place { url: with_password(&place.url, &read_password(&file)?)?, ..place })
+            let url = with_password(&place.url, &read_password(&file)?)?;
+            Ok(Place { user: user(&place.url).map(str::to_owned), url, ..place })
         }
     }
 }
@@ -43,14 +44,14 @@ fn find(said: Option<String>) -> Result<Place, Exit> {
         if url.starts_with(['/', '.']) {
             return Err(Exit::own(format!("--store is a URL: give sqlite:{url}")));
         }
-        return Ok(Place { url, file: None, source: Source::Option });
+        return Ok(Place { url, file: None, user: None, source: Source::Option });
     }
     match std::env::var_os(STORE).filter(|url| !url.is_empty()) {
         Some(url) => {
             let url = url
                 .into_string()
                 .map_err(|_| Exit::own("HEIRLOCK_STORE is not UTF-8 text: set it to something like sqlite:/path/to/file"))?;
-            Ok(Place { url, file: None, source: Source::Environment })
+            Ok(Place { url, file: None, user: None, source: Source::Environment })
         }
         None => default(),
     }
@@ -89,6 +90,8 @@ impl Source {
 pub(crate) struct Place {
     pub(crate) url: String,
     file: Option<PathBuf>,
+    /// As whom the store is asked, where the password is not in the URL that was given but in a file.
+    user: Option<String>,
     pub(crate) source: Source,
 }
 
@@ -133,6 +136,16 @@ impl Place {
         }
     }
 
+    /// The store's own address, as a command may see it: without any password, but with the user whose password is in a file, for the command's own
+    /// runs read that, too.
+    pub(crate) fn for_commands(&self, shown: &str) -> String {
+        let anonymous = anonymous(shown);
+        match (&self.user, anonymous.split_once("://")) {
+            (Some(user), Some((scheme, rest))) => format!("{scheme}://{user}@{rest}"),
+            _ => anonymous,
+        }
+    }
+
     /// Says where locks are kept.
     pub(crate) fn note_first_use(&self) {
         if let Some(file) = &self.file {
@@ -147,7 +160,7 @@ fn default() -> Result<Place, Exit> {
     let text = file.to_str().ok_or_else(|| Exit::own("the path of this user's state directory is not UTF-8 text: set HEIRLOCK_STORE"))?;
     // The characters that mean something in a URL.
     let path = text.replace('%', "%25").replace('?', "%3F");
-    Ok(Place { url: format!("sqlite:{path}"), file: Some(file), source: Source::Default })
+    Ok(Place { url: format!("sqlite:{path}"), file: Some(file), user: None, source: Source::Default })
 }
 
 fn directory() -> Result<PathBuf, Exit> {
@@ -187,15 +200,27 @@ fn read_password(file: &Path) -> Result<String, Exit> {
     Ok(line.to_owned())
 }
 
+/// What stands before the host.
+fn user(url: &str) -> Option<&str> {
+    let (_, rest) = url.split_once("://")?;
+    let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
+    authority.rsplit_once('@').map(|(user, _)| user)
+}
+
+/// The same place, whoever asks: a store's own address without the sign for a user that is hidden.
+pub(crate) fn anonymous(shown: &str) -> String {
+    shown.replacen("://***@", "://", 1)
+}
+
 /// The URL with this password of its user.
 fn with_password(url: &str, password: &str) -> Result<String, Exit> {
     let shown = heirlock::redact(url);
     let Some((scheme, rest)) = url.split_once("://") else {
         return Err(Exit::own(format!("{shown} has no place for the password of {PASSWORD_FILE}: give something like scheme://user@host")));
     };
-    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let (authority, tail) = rest.split_at(end);
-    let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let user = user(url).unwrap_or_default();
+    let host = rest.strip_prefix(user).unwrap_or(rest);
+    let host = host.strip_prefix('@').unwrap_or(host);
     if user.contains(':') {
         return Err(Exit::own(format!("{shown} has a password, and so has the file that {PASSWORD_FILE} names: take one away")));
     }
@@ -207,7 +232,7 @@ fn with_password(url: &str, password: &str) -> Result<String, Exit> {
             encoded += &format!("%{byte:02X}");
         }
     }
-    Ok(format!("{scheme}://{user}:{encoded}@{host}{tail}"))
+    Ok(format!("{scheme}://{user}:{encoded}@{host}"))
 }
 
 /// What `heirlock where --json` prints.
@@ -246,10 +271,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_command_sees_the_user_and_never_the_password() {
+        let place = |url: &str, user: Option<&str>| Place {
+            url: url.to_owned(),
+            file: None,
+            user: user.map(str::to_owned),
+            source: Source::Option,
+        };
+        let from_file = place("redis://app:hunter2@db1/3?prefix=a/", Some("app"));
+        assert_eq!(from_file.for_commands("redis://***@db1/3?prefix=a/"), "redis://app@db1/3?prefix=a/");
+        assert_eq!(place("redis://:hunter2@db1", Some("")).for_commands("redis://***@db1"), "redis://@db1");
+        assert_eq!(place("redis://app:hunter2@db1", None).for_commands("redis://***@db1"), "redis://db1");
+        assert_eq!(place("sqlite:l.db", None).for_commands("sqlite:/srv/l.db"), "sqlite:/srv/l.db");
+    }
+
+    #[test]
     fn a_password_comes_to_its_place() {
         for (url, expected) in [
             ("redis://db1:6379/0", "redis://:p%40ss%2F@db1:6379/0"),
             ("redis://app@db1", "redis://app:p%40ss%2F@db1"),
+            ("redis://@db1", "redis://:p%40ss%2F@db1"),
+            ("redis+sentinel://app@db1:1,db2:2/name/3?wait=1", "redis+sentinel://app:p%40ss%2F@db1:1,db2:2/name/3?wait=1"),
             ("postgres://app@db1?sslmode=require", "postgres://app:p%40ss%2F@db1?sslmode=require"),
         ] {
             assert_eq!(with_password(url, "p@ss/").unwrap(), expected);

@@ -2,6 +2,7 @@
 
 use heirlock::lease::{KeyView, Mode};
 
+use crate::default_store::anonymous;
 use crate::exit::{DEADLOCK, Exit};
 
 /// The variable that tells a command's own runs what is held above them: a line for each lock, its fence, its store, its name.
@@ -11,7 +12,7 @@ pub(crate) const HELD: &str = "HEIRLOCK_HELD";
 pub(crate) fn with(name: &str, fence: u64, store: &str) -> String {
     let mut held = above();
     // Neither URLs nor names have control characters.
-    held += &format!("{fence}\t{store}\t{name}\n");
+    held += &format!("{fence}\t{}\t{name}\n", anonymous(store));
     held
 }
 
@@ -21,6 +22,7 @@ fn above() -> String {
 
 /// The fences under which this lock is held above us.
 fn fences(held: &str, name: &str, store: &str) -> Vec<u64> {
+    let store = anonymous(store);
     let fence = |line: &str| {
         let mut fields = line.splitn(3, '\t');
         let (fence, url, held) = (fields.next()?, fields.next()?, fields.next()?);
@@ -69,5 +71,8 @@ mod tests {
         let held = "7\tsqlite:/a\tx y\n8\tsqlite:/b\tx y\n9\tsqlite:/a\tx y\nrubbish\n";
         assert_eq!(fences(held, "x y", "sqlite:/a"), [7, 9]);
         assert_eq!(fences(held, "x", "sqlite:/a"), [0; 0]);
+        // Whoever asks.
+        assert_eq!(fences("7\tredis://h/0?prefix=a/\tx\n", "x", "redis://***@h/0?prefix=a/"), [7]);
+        assert_eq!(fences("7\tredis://h/0?prefix=a/\tx\n", "x", "redis://h/0"), [0; 0]);
     }
 }

@@ -82,7 +82,7 @@ async fn try_run(run: Run, Prepared { place, charge, recruit }: Prepared) -> Res
         signal = signals.end() => Err(Exit::signal(signal)),
     };
     let (exit, unused) = match lease {
-        Ok(lease) => (Holder { locks: &locks, run: &run, job: &job, guardian, signals }.hold(lease).await, None),
+        Ok(lease) => (Holder { place: &place, locks: &locks, run: &run, job: &job, guardian, signals }.hold(lease).await, None),
         Err(exit) => (exit, Some(guardian)),
     };
     complaints.abort();
@@ -203,6 +203,7 @@ async fn refusal(locks: &Locks, run: &Run, job: &Job, error: &heirlock::Error) -
 
 /// Who holds the lock while the command runs.
 struct Holder<'r> {
+    place: &'r Place,
     locks: &'r Locks,
     run: &'r Run,
     job: &'r Job,
@@ -233,7 +234,7 @@ impl Holder<'_> {
                 let held = nested::with(name, lease.fence(), &url);
                 // What we have said comes before what the command says.
                 stderr::flush(LAST_LINES / 10);
-                self.guardian.start(&lease, child::environment(name, &lease, &url, held));
+                self.guardian.start(&lease, child::environment(name, &lease, &self.place.for_commands(&url), held));
                 self.watch(&lease, continued).await
             }
             Err(exit) => End::Unstarted(exit),

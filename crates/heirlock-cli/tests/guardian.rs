@@ -8,18 +8,38 @@ use std::process::Stdio;
 use std::time::{Duration, Instant, SystemTime};
 
 use common::tree::{lives, next_finds_nobody, pid, run_tree};
-use common::{Place, Running, eventually, stderr};
+use common::{Place, Running, Store, eventually, over_each_store, stderr};
 use rustix::process::{Pid, Signal, kill_process};
+
+over_each_store!(
+    case_c03_term_reaches_all_and_the_lock_waits_for_them,
+    case_c03_who_ignores_term_is_not_killed,
+    case_c04_heirlock_is_killed,
+    case_c05_heirlock_is_stopped,
+    case_c05_the_guardian_is_killed,
+    case_c06_an_evicted_command_is_asked_to_end_and_excludes_until_it_has,
+    case_c07_a_daemon_does_not_keep_the_lock_and_a_group_does,
+    case_c11_a_nested_run_does_not_wait_for_itself,
+    case_c11_slots_that_are_all_held_above_are_not_waited_for,
+    case_c12_the_lock_rests_until_it_was_held_long_enough,
+    a_guardian_that_is_stopped_does_not_let_the_command_outlive_its_lock,
+    a_guardian_that_was_stopped_for_too_long_starts_nothing,
+    a_heirlock_that_is_killed_while_it_waits_leaves_the_queue,
+    a_run_whose_guardian_is_killed_while_it_waits_leaves_the_queue,
+    a_command_that_ended_in_time_has_its_own_code_however_late_heirlock_is,
+    an_eviction_is_told_as_one_though_the_guardian_is_stopped,
+    what_happens_on_a_loss_can_be_chosen,
+    a_command_is_ended_when_it_has_held_for_long_enough,
+);
 
 /// How often the cases of killed and stopped processes are run: more often under `ci/faults`.
 fn rounds() -> u32 {
     std::env::var("HEIRLOCK_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(5)
 }
 
-#[test]
-fn case_c03_term_reaches_all_and_the_lock_waits_for_them() {
+fn case_c03_term_reaches_all_and_the_lock_waits_for_them(store: Store) {
     for _ in 0..rounds() {
-        let place = Place::new();
+        let place = Place::over(store);
         let file = place.path("lives");
         // Who is told has its number written before anything is said.
         let script = format!(
@@ -45,9 +65,8 @@ fn case_c03_term_reaches_all_and_the_lock_waits_for_them() {
     }
 }
 
-#[test]
-fn case_c03_who_ignores_term_is_not_killed() {
-    let place = Place::new();
+fn case_c03_who_ignores_term_is_not_killed(store: Store) {
+    let place = Place::over(store);
     let mut command = place.heirlock(&["run", "--ttl", "3", "job", "--", "sh", "-c", "trap '' TERM; echo held; read line; exit 5"]);
     let mut running = Running::start(command.stdin(Stdio::piped())).wait_for_line("held");
     running.signal(Signal::TERM);
@@ -60,10 +79,9 @@ fn case_c03_who_ignores_term_is_not_killed() {
     assert_eq!(running.child.wait().unwrap().code(), Some(5));
 }
 
-#[test]
-fn case_c04_heirlock_is_killed() {
+fn case_c04_heirlock_is_killed(store: Store) {
     for round in 0..rounds() {
-        let place = Place::new();
+        let place = Place::over(store);
         // Some of them do not listen to TERM, and are killed when the grace is over.
         let own = if round % 2 == 0 { ":" } else { "trap '' TERM" };
         let (mut running, tree, guardian) = run_tree(&place, &["--ttl", "60", "--grace", "1"], own);
@@ -77,10 +95,9 @@ fn case_c04_heirlock_is_killed() {
     }
 }
 
-#[test]
-fn case_c05_heirlock_is_stopped() {
+fn case_c05_heirlock_is_stopped(store: Store) {
     let one = || {
-        let place = Place::new();
+        let place = Place::over(store);
         let (mut running, tree, _) = run_tree(&place, &["--ttl", "3"], "trap '' TERM");
         running.signal(Signal::STOP);
         next_finds_nobody(&place, tree);
@@ -91,10 +108,9 @@ fn case_c05_heirlock_is_stopped() {
     std::thread::scope(|threads| (0..rounds()).for_each(|_| drop(threads.spawn(one))));
 }
 
-#[test]
-fn case_c05_the_guardian_is_killed() {
+fn case_c05_the_guardian_is_killed(store: Store) {
     for _ in 0..rounds() {
-        let place = Place::new();
+        let place = Place::over(store);
         let (running, tree, guardian) = run_tree(&place, &["--ttl", "9", "--grace", "0.3"], "trap '' TERM");
         kill_process(guardian, Signal::KILL).unwrap();
         let output = running.finish();
@@ -105,12 +121,11 @@ fn case_c05_the_guardian_is_killed() {
     }
 }
 
-#[test]
-fn a_guardian_that_is_stopped_does_not_let_the_command_outlive_its_lock() {
-    let place = Place::new();
+fn a_guardian_that_is_stopped_does_not_let_the_command_outlive_its_lock(store: Store) {
+    let place = Place::over(store);
     let (running, tree, guardian) = run_tree(&place, &["--ttl", "3"], "trap '' TERM");
     kill_process(guardian, Signal::STOP).unwrap();
-    std::fs::remove_file(place.path("locks.db")).unwrap();
+    place.forget_all();
     let output = running.finish();
     assert_eq!(output.status.code(), Some(79), "{}", stderr(&output));
     assert!(stderr(&output).contains("did not end it in time"), "{}", stderr(&output));
@@ -137,15 +152,14 @@ fn hand_over(place: &Place, holder: Running) {
     });
 }
 
-#[test]
-fn a_guardian_that_was_stopped_for_too_long_starts_nothing() {
-    let place = Place::new();
+fn a_guardian_that_was_stopped_for_too_long_starts_nothing(store: Store) {
+    let place = Place::over(store);
     let holder = place.holder("job");
     let file = place.path("ran");
     let (waiting, guardian) = waiting(&place, &["--ttl", "3"], &format!("touch {}", file.display()));
     kill_process(guardian, Signal::STOP).unwrap();
     hand_over(&place, holder);
-    std::fs::remove_file(place.path("locks.db")).unwrap();
+    place.forget_all();
     let output = waiting.finish();
     assert_eq!(output.status.code(), Some(79), "{}", stderr(&output));
     assert!(!file.exists(), "it was continued when another could hold, and did not start the command");
@@ -165,9 +179,8 @@ fn a_signal_ends_a_run_whose_guardian_does_not_start_the_command() {
     assert_eq!(place.code(&["run", "-n", "job", "true"]), 0);
 }
 
-#[test]
-fn a_heirlock_that_is_killed_while_it_waits_leaves_the_queue() {
-    let place = Place::new();
+fn a_heirlock_that_is_killed_while_it_waits_leaves_the_queue(store: Store) {
+    let place = Place::over(store);
     let holder = place.holder("job");
     let (mut waiting, guardian) = waiting(&place, &["--ttl", "600"], "sleep 600");
     waiting.child.kill().unwrap();
@@ -178,9 +191,8 @@ fn a_heirlock_that_is_killed_while_it_waits_leaves_the_queue() {
     assert_eq!(place.code(&["run", "-n", "job", "true"]), 0);
 }
 
-#[test]
-fn a_run_whose_guardian_is_killed_while_it_waits_leaves_the_queue() {
-    let place = Place::new();
+fn a_run_whose_guardian_is_killed_while_it_waits_leaves_the_queue(store: Store) {
+    let place = Place::over(store);
     let holder = place.holder("job");
     let (waiting, guardian) = waiting(&place, &["--ttl", "600"], "sleep 600");
     kill_process(guardian, Signal::KILL).unwrap();
@@ -191,9 +203,8 @@ fn a_run_whose_guardian_is_killed_while_it_waits_leaves_the_queue() {
     drop(holder);
 }
 
-#[test]
-fn a_command_that_ended_in_time_has_its_own_code_however_late_heirlock_is() {
-    let place = Place::new();
+fn a_command_that_ended_in_time_has_its_own_code_however_late_heirlock_is(store: Store) {
+    let place = Place::over(store);
     let mut command = place.heirlock(&["run", "--ttl", "3", "job", "--", "sh", "-c", "echo held; read line; exit 5"]);
     let mut running = Running::start(command.stdin(Stdio::piped())).wait_for_line("held");
     running.signal(Signal::STOP);
@@ -206,9 +217,8 @@ fn a_command_that_ended_in_time_has_its_own_code_however_late_heirlock_is() {
     assert!(stderr(&output).contains("the command ended in time"), "{}", stderr(&output));
 }
 
-#[test]
-fn an_eviction_is_told_as_one_though_the_guardian_is_stopped() {
-    let place = Place::new();
+fn an_eviction_is_told_as_one_though_the_guardian_is_stopped(store: Store) {
+    let place = Place::over(store);
     let (running, tree, guardian) = run_tree(&place, &["--ttl", "3"], "trap '' TERM");
     kill_process(guardian, Signal::STOP).unwrap();
     assert_eq!(place.code(&["evict", "job"]), 0);
@@ -216,9 +226,8 @@ fn an_eviction_is_told_as_one_though_the_guardian_is_stopped() {
     assert!(tree.iter().all(|pid| !lives(*pid)), "{tree:?}");
 }
 
-#[test]
-fn case_c06_an_evicted_command_is_asked_to_end_and_excludes_until_it_has() {
-    let place = Place::new();
+fn case_c06_an_evicted_command_is_asked_to_end_and_excludes_until_it_has(store: Store) {
+    let place = Place::over(store);
     let file = place.path("lives");
     let script = format!("trap 'sleep 0.4; rm {0}; exit 3' TERM; touch {0}; echo held; while :; do sleep 0.02; done", file.display());
     let mut running = Running::start(&mut place.heirlock(&["run", "--ttl", "9", "job", "--", "sh", "-c", &script])).wait_for_line("held");
@@ -231,9 +240,8 @@ fn case_c06_an_evicted_command_is_asked_to_end_and_excludes_until_it_has() {
     assert_eq!(running.child.wait().unwrap().code(), Some(81));
 }
 
-#[test]
-fn case_c07_a_daemon_does_not_keep_the_lock_and_a_group_does() {
-    let place = Place::new();
+fn case_c07_a_daemon_does_not_keep_the_lock_and_a_group_does(store: Store) {
+    let place = Place::over(store);
     let file = place.path("daemon");
     let script = format!("setsid sh -c 'echo $$ > {0}; exec sleep 600' & while [ ! -s {0} ]; do sleep 0.01; done", file.display());
     // It has our pipes as its stdout and stderr: nobody reads them to their end, which would be the daemon's.
@@ -259,9 +267,8 @@ fn case_c07_a_daemon_does_not_keep_the_lock_and_a_group_does() {
     assert_eq!(place.code(&["run", "-n", "job", "true"]), 0);
 }
 
-#[test]
-fn case_c11_a_nested_run_does_not_wait_for_itself() {
-    let place = Place::new();
+fn case_c11_a_nested_run_does_not_wait_for_itself(store: Store) {
+    let place = Place::over(store);
     let this = env!("CARGO_BIN_EXE_heirlock");
     let since = Instant::now();
     let outer = Running::start(&mut place.heirlock(&["run", "a", "--", this, "run", "a", "--", "true"]));
@@ -281,9 +288,8 @@ fn case_c11_a_nested_run_does_not_wait_for_itself() {
     assert_eq!(place.code(&["run", "a", "--", this, "run", "b", "true"]), 0);
 }
 
-#[test]
-fn case_c11_slots_that_are_all_held_above_are_not_waited_for() {
-    let place = Place::new();
+fn case_c11_slots_that_are_all_held_above_are_not_waited_for(store: Store) {
+    let place = Place::over(store);
     let this = env!("CARGO_BIN_EXE_heirlock");
     for slots in [1, 2, 3] {
         let name = format!("pool {slots}");
@@ -310,9 +316,8 @@ fn case_c11_slots_that_are_all_held_above_are_not_waited_for() {
     assert_eq!(waiting.finish().status.code(), Some(0));
 }
 
-#[test]
-fn case_c12_the_lock_rests_until_it_was_held_long_enough() {
-    let place = Place::new();
+fn case_c12_the_lock_rests_until_it_was_held_long_enough(store: Store) {
+    let place = Place::over(store);
     let (since, started) = (Instant::now(), SystemTime::now());
     assert_eq!(place.code(&["run", "--hold-at-least", "3", "a", "true"]), 0);
     assert!(since.elapsed() < Duration::from_secs(2), "the command does not wait for it: {:?}", since.elapsed());
@@ -332,15 +337,14 @@ fn case_c12_the_lock_rests_until_it_was_held_long_enough() {
     assert_eq!(place.code(&["run", "-n", "a", "true"]), 0);
 }
 
-#[test]
-fn what_happens_on_a_loss_can_be_chosen() {
+fn what_happens_on_a_loss_can_be_chosen(store: Store) {
     let script = "trap 'echo asked' TERM; echo held; while read line; do :; done; exit 4";
     let lose = |options: &[&str]| {
-        let place = Place::new();
+        let place = Place::over(store);
         let args: Vec<&str> = ["run", "--ttl", "9"].iter().chain(options).chain(&["a", "--", "bash", "-c", script]).copied().collect();
         let mut command = place.heirlock(&args);
         let mut running = Running::start(command.stdin(Stdio::piped())).wait_for_line("held");
-        std::fs::remove_file(place.path("locks.db")).unwrap();
+        place.forget_all();
         let input = running.child.stdin.take();
         (place, running, input)
     };
@@ -357,9 +361,8 @@ fn what_happens_on_a_loss_can_be_chosen() {
     assert_eq!(running.child.wait().unwrap().code(), Some(79), "79 beats the command's own code");
 }
 
-#[test]
-fn a_command_is_ended_when_it_has_held_for_long_enough() {
-    let place = Place::new();
+fn a_command_is_ended_when_it_has_held_for_long_enough(store: Store) {
+    let place = Place::over(store);
     let since = Instant::now();
     let output = place.output(&["run", "--max-hold", "3", "a", "--", "sh", "-c", "sleep 600"]);
     assert_eq!(output.status.code(), Some(79), "{}", stderr(&output));
@@ -370,7 +373,7 @@ fn a_command_is_ended_when_it_has_held_for_long_enough() {
     // A loss before that has another reason.
     let args = ["run", "--ttl", "3", "--max-hold", "60", "a", "--", "sh", "-c", "echo held; exec sleep 600"];
     let running = Running::start(&mut place.heirlock(&args)).wait_for_line("held");
-    std::fs::remove_file(place.path("locks.db")).unwrap();
+    place.forget_all();
     let output = running.finish();
     assert_eq!(output.status.code(), Some(79), "{}", stderr(&output));
     assert!(!stderr(&output).contains("--max-hold"), "{}", stderr(&output));

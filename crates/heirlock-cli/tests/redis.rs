@@ -1,147 +1,261 @@
-//! The command line over Redis: the numbered cases that a server makes different. `ci/services` starts it.
+//! The command line over Redis: what only a server can do to it. The numbered cases that all stores have stand with those of the others.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
+#[allow(dead_code)]
+#[path = "../../heirlock/tests/common/redis/mod.rs"]
+mod server;
 
-use std::process::{Command, Stdio};
+use std::net::{SocketAddr, TcpListener};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{Place, Running, eventually, stderr};
-use rustix::process::Signal;
+use common::tree::{lives, pid};
+use common::{Place, Running, Store, eventually, stderr};
+use rustix::process::{Pid, Signal, kill_process};
+use server::Server;
 
-/// A namespace of this test's own on the server.
-fn url(place: &Place) -> String {
-    let server = std::env::var("HEIRLOCK_TEST_REDIS").expect("HEIRLOCK_TEST_REDIS: run the tests by ci/test, or by ci/services");
-    format!("{server}?prefix={}/", place.folder.path().display())
-}
+const SECRET: &str = "hunter2";
 
-fn heirlock(place: &Place, args: &[&str]) -> Command {
+/// `heirlock ARGS` in this store.
+fn heirlock(place: &Place, store: &str, args: &[&str]) -> Command {
     let mut command = place.heirlock(args);
-    command.env("HEIRLOCK_STORE", url(place));
+    command.env("HEIRLOCK_STORE", store).current_dir(place.folder.path());
     command
 }
 
-fn code(place: &Place, args: &[&str]) -> i32 {
-    heirlock(place, args).output().unwrap().status.code().unwrap()
-}
-
-fn holder(place: &Place, options: &[&str]) -> Running {
-    let args = [&["run"], options, &["job", "--", "sh", "-c", "echo $$ > leader; echo held; exec sleep 600"]].concat();
-    Running::start(heirlock(place, &args).current_dir(place.folder.path())).wait_for_line("held")
-}
-
-fn leader_lives(place: &Place) -> bool {
-    let leader = std::fs::read_to_string(place.path("leader")).unwrap();
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", leader.trim())).unwrap_or_default();
-    stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
-}
-
-#[test]
-fn case_c01_and_c02_over_redis() {
-    let place = Place::new();
-    assert_eq!(code(&place, &["run", "job", "--", "sh", "-c", "exit 7"]), 7);
-    let holder = holder(&place, &[]);
+/// The one line of a verb that must end with 125, in time.
+#[track_caller]
+fn refused(place: &Place, store: &str, args: &[&str], most: Duration) -> String {
     let since = Instant::now();
-    assert_eq!(code(&place, &["run", "-n", "job", "true"]), 75);
-    assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
-    let since = Instant::now();
-    assert_eq!(code(&place, &["run", "-w", "0.3", "-E", "1", "job", "true"]), 1);
-    assert!(since.elapsed() >= Duration::from_millis(300) && since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
-    let waiting = Running::start(&mut heirlock(&place, &["run", "job", "true"]));
-    eventually("it waits", || String::from_utf8_lossy(&heirlock(&place, &["show", "job"]).output().unwrap().stdout).contains("waits 1"));
-    drop(holder);
-    assert_eq!(waiting.finish().status.code(), Some(0));
+    let output = heirlock(place, store, args).output().unwrap();
+    let (took, text) = (since.elapsed(), stderr(&output));
+    assert_eq!(output.status.code(), Some(125), "{args:?}: {output:?}");
+    assert!(took < most, "{args:?}: {took:?}: {text}");
+    assert!(text.starts_with("heirlock: ") && text.lines().count() == 1, "{args:?}: {text}");
+    let shown = format!("{text}{}", String::from_utf8_lossy(&output.stdout));
+    assert!(!shown.contains(SECRET), "{args:?}: {shown}");
+    text
 }
 
-#[test]
-fn case_c04_c05_and_c06_over_redis() {
-    let place = Place::new();
-    let mut killed = holder(&place, &["--ttl", "60", "--grace", "1"]);
-    killed.child.kill().unwrap();
-    let since = Instant::now();
-    killed.child.wait().unwrap();
-    assert_eq!(code(&place, &["run", "job", "true"]), 0);
-    assert!(!leader_lives(&place) && since.elapsed() < Duration::from_secs(6), "grace and 2 s, doubled: {:?}", since.elapsed());
-    let mut stopped = holder(&place, &["--ttl", "3"]);
-    stopped.signal(Signal::STOP);
-    assert_eq!(code(&place, &["run", "job", "true"]), 0);
-    assert!(!leader_lives(&place));
-    stopped.signal(Signal::CONT);
-    assert_eq!(stopped.child.wait().unwrap().code(), Some(79));
-    let mut evicted = holder(&place, &["--ttl", "9"]);
-    assert_eq!(code(&place, &["evict", "job"]), 0);
-    assert_eq!(evicted.child.wait().unwrap().code(), Some(81));
-    assert_eq!(code(&place, &["run", "-n", "job", "true"]), 0);
-}
+/// All that asks a store.
+const VERBS: [&[&str]; 7] =
+    [&["run", "a", "true"], &["run", "-n", "a", "true"], &["ls"], &["ls", "--json"], &["show", "a"], &["evict", "a"], &["doctor"]];
 
 #[test]
-fn case_c08_over_redis() {
-    let place = Place::new();
-    let file = place.path("counter");
-    std::fs::write(&file, "0").unwrap();
-    let script = format!("n=$(cat {0}); echo $((n + 1)) > {0}", file.display());
-    std::thread::scope(|threads| {
-        for _ in 0..50 {
-            threads.spawn(|| {
-                for _ in 0..20 {
-                    let output = heirlock(&place, &["run", "counter", "--", "sh", "-c", &script]).stdout(Stdio::null()).output().unwrap();
-                    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-                }
-            });
+fn who_is_not_let_in_is_told_why_and_where() {
+    let (place, server) = (Place::new(), Server::start(&["--requirepass", SECRET, "--databases", "4"]));
+    let (wrong, right) = (format!(":no-{SECRET}@"), format!(":{SECRET}@"));
+    let address = server.url("").replace("redis://", "");
+    for (store, why) in [
+        (server.url(""), "refuses the user or the password"),
+        (server.url(&wrong), "refuses the user or the password"),
+        (server.url(&format!("nobody:{SECRET}@")), "refuses the user or the password"),
+        (server.url(&right) + "/9", "has no such database: give a number"),
+        (server.url(&right) + "/nine", "is no Redis URL"),
+    ] {
+        for verb in VERBS {
+            let text = refused(&place, &store, verb, Duration::from_secs(4));
+            assert!(text.contains(why) && text.contains(&address), "{verb:?}: {text}");
         }
-    });
-    assert_eq!(std::fs::read_to_string(file).unwrap().trim(), "1000");
+    }
+    assert!(heirlock(&place, &(server.url(&right) + "/3"), &["run", "-n", "a", "true"]).status().unwrap().success());
 }
 
-/// Neither in errors nor in what is listed, nor in the environment and the title of whoever runs.
+/// A user needs what the guide says, and is told what it lacks.
 #[test]
-fn case_c09_the_password_is_nowhere() {
-    let place = Place::new();
-    let file = place.path("password");
-    std::fs::write(&file, "hunter2\n").unwrap();
-    let open = url(&place);
-    // The server takes any password of a user that needs none.
-    let named = open.replace("redis://", "redis://default@");
-    let said = open.replace("redis://", "redis://default:hunter2@");
-    for (store, is_file) in [(&named, true), (&said, false)] {
-        let run = |args: &[&str]| {
-            let mut command = place.heirlock(args);
-            command.env("HEIRLOCK_STORE", store);
-            if is_file {
-                command.env("HEIRLOCK_PASSWORD_FILE", &file);
-            }
-            command
-        };
-        let script = "env; cat /proc/$PPID/environ /proc/$PPID/cmdline; echo held; exec sleep 600";
-        let mut running = Running::start(&mut run(&["run", "-vv", "job", "--", "sh", "-c", script]));
-        let mut seen = String::new();
-        while !seen.ends_with("held\n") {
-            seen += &(running.read_line() + "\n");
+fn who_is_not_permitted_what_locks_need_is_told_what() {
+    let (place, server) = (Place::new(), Server::start(&[]));
+    let mut admin = server.connection("");
+    let mut set = |rules: &[&str]| {
+        let mut command = redis::cmd("ACL");
+        command.arg("SETUSER").arg("app").arg("reset").arg("on").arg(format!(">{SECRET}")).arg(rules).exec(&mut admin).unwrap();
+    };
+    let store = server.url(&format!("app:{SECRET}@"));
+    let commands = heirlock::store::redis::COMMANDS.map(|command| format!("+{command}"));
+    let all: Vec<&str> = commands.iter().map(String::as_str).chain(["~heirlock:*", "&heirlock:*"]).collect();
+    set(&all);
+    for verb in [&["run", "a", "true"][..], &["run", "--slots", "2", "pool", "true"], &["ls"], &["where"]] {
+        let output = heirlock(&place, &store, verb).output().unwrap();
+        assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""), "{verb:?}");
+    }
+    // Of what the server itself refuses it names the command.
+    for (missing, why) in [
+        ("+evalsha", "'evalsha'"),
+        ("+subscribe", "'subscribe'"),
+        ("+hset", "executing the script"),
+        ("+zadd", "executing the script"),
+        ("~heirlock:*", "keys"),
+        ("&heirlock:*", "channels"),
+    ] {
+        set(&all.iter().copied().filter(|rule| *rule != missing).collect::<Vec<_>>());
+        // Some commands are needed by who waits, and not by who comes first.
+        let held =
+            Running::start(&mut place.heirlock(&["run", "--store", &server.url(""), "a", "--", "sh", "-c", "echo held; exec sleep 600"]));
+        let held = held.wait_for_line("held");
+        let text = refused(&place, &store, &["run", "-w", "5", "a", "true"], Duration::from_secs(4));
+        for words in ["does not permit what locks need", why, "docs/stores.md"] {
+            assert!(text.contains(words), "without {missing}, {words:?}: {text}");
         }
-        // What the guardian itself was started with is the caller's own doing.
-        let (environment, _) = seen.split_once('\0').unwrap_or((&seen, ""));
-        let own = environment.lines().filter(|line| line.starts_with("HEIRLOCK_STORE="));
-        assert!(own.clone().count() == 1 && own.clone().all(|line| !line.contains("hunter2")), "{environment}");
-        for args in [&["ls", "--json"][..], &["show", "job"], &["where", "--json"], &["doctor"], &["run", "-n", "job", "true"]] {
-            let output = run(args).output().unwrap();
-            let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), stderr(&output));
-            assert!(!text.contains("hunter2") && !text.is_empty(), "{args:?}: {text}");
-        }
-        running.signal(Signal::TERM);
-        let output = running.finish();
-        assert!(!stderr(&output).contains("hunter2"), "{}", stderr(&output));
+        drop(held);
     }
 }
 
 #[test]
-fn case_c10_a_server_that_is_not_there() {
+fn something_else_under_the_name_of_a_lock_is_told_and_left() {
+    let (place, server) = (Place::new(), Server::start(&[]));
+    let mut admin = server.connection("");
+    redis::cmd("SET").arg("heirlock:{a}").arg("mine").exec(&mut admin).unwrap();
+    let store = server.url("");
+    for verb in [&["run", "a", "true"][..], &["run", "-n", "a", "true"], &["show", "a"], &["evict", "--force", "a"]] {
+        let text = refused(&place, &store, verb, Duration::from_secs(4));
+        assert!(text.contains(&store) && text.contains("has something else under the name of a lock: remove that"), "{verb:?}: {text}");
+    }
+    assert_eq!(redis::cmd("GET").arg("heirlock:{a}").query::<String>(&mut admin).unwrap(), "mine");
+    // The others are not in its way.
+    assert!(heirlock(&place, &store, &["run", "b", "true"]).status().unwrap().success());
+    assert!(heirlock(&place, &store, &["ls"]).status().unwrap().success());
+}
+
+#[test]
+fn a_ttl_that_is_too_short_is_refused_before_the_store_is_asked() {
+    let place = Place::over(Store::Redis);
+    for ttl in ["0.05", "0.1", "2.9"] {
+        let text = refused(&place, &place.store(), &["run", "--ttl", ttl, "a", "true"], Duration::from_secs(2));
+        assert!(text.contains("give at least 3 seconds"), "{text}");
+    }
+}
+
+/// Where one looks for a server, and none answers.
+enum Away {
+    /// Nobody listens.
+    Closed(SocketAddr),
+    /// It lets in, and says nothing.
+    Silent(TcpListener),
+    /// It does not even let in: its queue is full, and stays so.
+    Full { address: SocketAddr, _queue: (rustix::fd::OwnedFd, Vec<std::net::TcpStream>) },
+    /// A server that is stopped.
+    Stopped(Server),
+}
+
+impl Away {
+    fn full() -> Away {
+        use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
+        let listener = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&listener, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        listen(&listener, 0).unwrap();
+        let address = SocketAddr::try_from(getsockname(&listener).unwrap()).unwrap();
+        let mut queued = Vec::new();
+        while let Ok(stream) = std::net::TcpStream::connect_timeout(&address, Duration::from_millis(300)) {
+            queued.push(stream);
+        }
+        Away::Full { address, _queue: (listener, queued) }
+    }
+
+    fn address(&self) -> String {
+        match self {
+            Away::Closed(address) | Away::Full { address, .. } => address.to_string(),
+            Away::Silent(listener) => listener.local_addr().unwrap().to_string(),
+            Away::Stopped(server) => server.url("").replace("redis://", ""),
+        }
+    }
+}
+
+#[test]
+fn case_c10_a_server_that_does_not_answer_is_125_in_time() {
     let place = Place::new();
-    let closed = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
-    let since = Instant::now();
-    let mut command = place.heirlock(&["run", "-w", "1", "job", "true"]);
-    let output = command.env("HEIRLOCK_STORE", format!("redis://app:hunter2@{closed}/")).output().unwrap();
-    assert_eq!(output.status.code(), Some(125), "{output:?}");
-    assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
-    let text = stderr(&output);
-    assert!(text.contains(&closed.to_string()) && !text.contains("hunter2") && text.lines().count() == 1, "{text}");
+    let stopped = Server::start(&[]);
+    kill(stopped.pid(), Signal::STOP);
+    let closed = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+    let all = [Away::Closed(closed), Away::Silent(TcpListener::bind(("127.0.0.1", 0)).unwrap()), Away::full(), Away::Stopped(stopped)];
+    std::thread::scope(|threads| {
+        for away in &all {
+            let store = format!("redis://app:{SECRET}@{}/", away.address());
+            let place = &place;
+            let patient = [&["run", "-w", "1", "a", "true"][..], &["run", "-w", "1", "-E", "7", "a", "true"]];
+            for (verb, most) in
+                patient.map(|verb| (verb, Duration::from_secs(2))).into_iter().chain(VERBS.map(|verb| (verb, Duration::from_secs(12))))
+            {
+                let store = store.clone();
+                threads.spawn(move || {
+                    let text = refused(place, &store, verb, most);
+                    assert!(text.contains(&away.address()) && text.contains("answer"), "{verb:?}: {text}");
+                });
+            }
+        }
+    });
+}
+
+fn kill(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal).unwrap();
+}
+
+/// Holds `a` until its stdin is closed, whatever it is told.
+fn holder(place: &Place, store: &str, ttl: &str) -> Running {
+    let script = "trap '' TERM; echo $$ > leader; echo held; while read line; do :; done; exit 4";
+    let mut command = heirlock(place, store, &["run", "--ttl", ttl, "a", "--", "sh", "-c", script]);
+    Running::start(command.stdin(std::process::Stdio::piped())).wait_for_line("held")
+}
+
+fn waiter(place: &Place, store: &str, options: &[&str], nth: usize) -> Running {
+    let running = Running::start(&mut heirlock(place, store, &[&["run"], options, &["a", "--", "sh", "-c", "exit 5"]].concat()));
+    let count = |output: std::process::Output| String::from_utf8_lossy(&output.stdout).matches("waits ").count();
+    eventually("it waits", || count(heirlock(place, store, &["show", "a"]).output().unwrap()) == nth);
+    running
+}
+
+/// A server that is killed, and one that is stopped: whoever holds ends in time, and whoever may wait for so long only does not take it for held.
+#[test]
+fn a_server_that_is_away_for_longer_than_the_ttl_ends_the_command_and_is_not_busy() {
+    for is_killed in [true, false] {
+        let (place, mut server) = (Place::new(), Server::start(&["--appendonly", "yes", "--appendfsync", "always"]));
+        let store = server.url("");
+        let holding = holder(&place, &store, "3");
+        let (hasty, patient) = (waiter(&place, &store, &["-w", "4", "-E", "7"], 1), waiter(&place, &store, &[], 2));
+        let leader = pid(&place.path("leader"));
+        let since = Instant::now();
+        if is_killed {
+            server.kill();
+        } else {
+            kill(server.pid(), Signal::STOP);
+        }
+        eventually("the command has ended", || !lives(leader));
+        assert!(since.elapsed() < Duration::from_secs(3), "its ttl: {:?}", since.elapsed());
+        let output = holding.finish();
+        assert_eq!(output.status.code(), Some(79), "{output:?}");
+        assert!(stderr(&output).contains("the lock on a is lost: it could not be renewed"), "{output:?}");
+        let output = hasty.finish();
+        assert_eq!(output.status.code(), Some(125), "nobody has said that it is held: {output:?}");
+        assert!(stderr(&output).contains(&store) && since.elapsed() < Duration::from_secs(8), "{:?}: {output:?}", since.elapsed());
+        // Who waits for as long as it takes gets in when the server is back.
+        if is_killed {
+            server.again();
+        } else {
+            kill(server.pid(), Signal::CONT);
+        }
+        let output = patient.finish();
+        assert_eq!(output.status.code(), Some(5), "{output:?}");
+        // A server that is stopped may yet answer.
+        assert!(!is_killed || stderr(&output).contains("trying again"), "{output:?}");
+    }
+}
+
+#[test]
+fn a_short_outage_is_ridden_out() {
+    let (place, mut server) = (Place::new(), Server::start(&["--appendonly", "yes", "--appendfsync", "always"]));
+    let store = server.url("");
+    let mut holding = holder(&place, &store, "15");
+    let waiting = waiter(&place, &store, &["-w", "60"], 1);
+    for _ in 0..2 {
+        server.kill();
+        // For so long it is away.
+        std::thread::sleep(Duration::from_millis(300));
+        server.again();
+        assert_eq!(heirlock(&place, &store, &["run", "-n", "a", "true"]).status().unwrap().code(), Some(75));
+    }
+    drop(holding.child.stdin.take());
+    let output = holding.finish();
+    assert_eq!(output.status.code(), Some(4), "{output:?}");
+    let output = waiting.finish();
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
 }

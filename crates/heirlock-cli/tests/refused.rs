@@ -5,7 +5,9 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Place, Running, eventually, stderr};
+use common::{Place, Running, Store, eventually, over_each_store, stderr};
+
+over_each_store!(who_holds_it_is_named, several_holders_are_counted, a_rest_is_told_with_its_end_and_who_waits_for_it,);
 
 /// The one line of a run that must not get in.
 fn refused(place: &Place, args: &[&str]) -> String {
@@ -16,9 +18,8 @@ fn refused(place: &Place, args: &[&str]) -> String {
     text.trim_end().to_owned()
 }
 
-#[test]
-fn who_holds_it_is_named() {
-    let place = Place::new();
+fn who_holds_it_is_named(store: Store) {
+    let place = Place::over(store);
     let holder = place.holder("a");
     let who = format!("a is held by {}@", common::user());
     let pid = format!(" pid {} (sh), for ", holder.pid());
@@ -58,9 +59,8 @@ fn case_c10_a_store_that_does_not_answer_is_125_within_the_wait_or_ten_seconds()
     });
 }
 
-#[test]
-fn several_holders_are_counted() {
-    let place = Place::new();
+fn several_holders_are_counted(store: Store) {
+    let place = Place::over(store);
     let hold = || {
         Running::start(&mut place.heirlock(&["run", "--slots", "2", "pool", "--", "sh", "-c", "echo held; exec sleep 600"]))
             .wait_for_line("held")
@@ -71,9 +71,8 @@ fn several_holders_are_counted() {
     drop(both);
 }
 
-#[test]
-fn a_rest_is_told_with_its_end_and_who_waits_for_it() {
-    let place = Place::new();
+fn a_rest_is_told_with_its_end_and_who_waits_for_it(store: Store) {
+    let place = Place::over(store);
     assert_eq!(place.code(&["run", "--hold-at-least", "600", "a", "true"]), 0);
     for wait in [&["-n"][..], &["-w", "0.2"]] {
         let text = refused(&place, &[&["run"], wait, &["a", "true"]].concat());

@@ -1,16 +1,31 @@
 //! `heirlock run`, by spawning the real binary.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Place, Running, eventually, stderr};
+use common::{Place, Running, Store, eventually, over_each_store, stderr};
 use rustix::process::Signal;
 
-#[test]
-fn case_c01_exit_codes() {
-    let place = Place::new();
+over_each_store!(
+    case_c01_exit_codes,
+    case_c02_busy_at_once_and_after_a_wait,
+    case_c02_of_two_at_once_one_is_busy,
+    case_c08_fifty_runs_count_to_a_thousand,
+    case_c07_input_and_output_pass_through,
+    the_command_sees_its_lock,
+    signals_reach_the_whole_group,
+    a_signal_while_waiting_withdraws,
+    a_waiter_gets_in_when_the_holder_ends,
+    shared_holders_and_slots_stand_beside_each_other,
+    a_lost_lock_ends_those_whom_the_leader_leaves_behind,
+    a_command_that_a_supervisor_stops_keeps_its_lock,
+    a_lost_lock_ends_the_command,
+);
+
+fn case_c01_exit_codes(store: Store) {
+    let place = Place::over(store);
     assert_eq!(place.code(&["run", "a", "--", "sh", "-c", "exit 7"]), 7);
     assert_eq!(place.code(&["run", "a", "--", "sh", "-c", "kill -TERM $$"]), 143);
     let missing = place.output(&["run", "a", "--", "no-such-command"]);
@@ -24,9 +39,8 @@ fn case_c01_exit_codes() {
     assert_eq!(place.code(&["run", "-n", "a", "true"]), 0);
 }
 
-#[test]
-fn case_c02_busy_at_once_and_after_a_wait() {
-    let place = Place::new();
+fn case_c02_busy_at_once_and_after_a_wait(store: Store) {
+    let place = Place::over(store);
     let holder = place.holder("a");
     for (options, code) in [(&["-n"][..], 75), (&["-n", "-E", "1"], 1), (&["-w", "0"], 75)] {
         let start = Instant::now();
@@ -42,9 +56,8 @@ fn case_c02_busy_at_once_and_after_a_wait() {
     assert_eq!(place.code(&["run", "-n", "a", "true"]), 0);
 }
 
-#[test]
-fn case_c02_of_two_at_once_one_is_busy() {
-    let place = Place::new();
+fn case_c02_of_two_at_once_one_is_busy(store: Store) {
+    let place = Place::over(store);
     let go = place.path("go");
     let script = format!("while [ ! -e {} ]; do sleep 0.01; done", go.display());
     let mut both: Vec<Running> =
@@ -60,9 +73,8 @@ fn case_c02_of_two_at_once_one_is_busy() {
     assert_eq!(both[0].child.wait().unwrap().code(), Some(0));
 }
 
-#[test]
-fn case_c08_fifty_runs_count_to_a_thousand() {
-    let place = Place::new();
+fn case_c08_fifty_runs_count_to_a_thousand(store: Store) {
+    let place = Place::over(store);
     let counter = place.path("counter");
     std::fs::write(&counter, "0").unwrap();
     let script = format!("n=$(cat {0}); echo $((n + 1)) > {0}", counter.display());
@@ -79,9 +91,8 @@ fn case_c08_fifty_runs_count_to_a_thousand() {
     assert_eq!(std::fs::read_to_string(&counter).unwrap().trim(), "1000");
 }
 
-#[test]
-fn the_command_sees_its_lock() {
-    let place = Place::new();
+fn the_command_sees_its_lock(store: Store) {
+    let place = Place::over(store);
     let output = place.output(&["run", "--slots", "3", "--ttl", "9", "an a", "--", "env"]);
     let text = String::from_utf8(output.stdout).unwrap();
     for line in ["HEIRLOCK_NAME=an a", "HEIRLOCK_SLOT=0", "HEIRLOCK_TTL_MS=9000"] {
@@ -89,22 +100,20 @@ fn the_command_sees_its_lock() {
     }
     let fence = text.lines().find_map(|line| line.strip_prefix("HEIRLOCK_FENCE=")).unwrap();
     assert!(fence.parse::<u64>().unwrap() > 0);
-    assert!(text.contains("HEIRLOCK_STORE=sqlite:/") && text.contains("HEIRLOCK_OWNER="));
+    assert!(text.lines().any(|line| line == format!("HEIRLOCK_STORE={}", place.store())) && text.contains("HEIRLOCK_OWNER="), "{text}");
 }
 
-#[test]
-fn input_and_output_pass_through() {
+fn case_c07_input_and_output_pass_through(store: Store) {
     use std::io::Write;
-    let place = Place::new();
+    let place = Place::over(store);
     let mut run = place.heirlock(&["run", "a", "--", "cat"]).stdin(std::process::Stdio::piped()).spawn().unwrap();
     run.stdin.take().unwrap().write_all(b"hi\n").unwrap();
     let output = run.wait_with_output().unwrap();
     assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"hi\n"[..], &b""[..]));
 }
 
-#[test]
-fn signals_reach_the_whole_group() {
-    let place = Place::new();
+fn signals_reach_the_whole_group(store: Store) {
+    let place = Place::over(store);
     // A shell's background command ignores INT and QUIT, and the lock is held as long as it runs.
     let script = "trap 'kill $!; echo got; exit 3' INT; trap 'kill $!; trap - QUIT; kill -QUIT $$' QUIT; sleep 600 & echo held; wait";
     for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT] {
@@ -127,9 +136,8 @@ fn what_a_command_may_want_to_hear_of_is_forwarded() {
     }
 }
 
-#[test]
-fn a_signal_while_waiting_withdraws() {
-    let place = Place::new();
+fn a_signal_while_waiting_withdraws(store: Store) {
+    let place = Place::over(store);
     let holder = place.holder("a");
     let mut waiter = Running::start(&mut place.heirlock(&["run", "a", "true"]));
     let waiting = || String::from_utf8(place.output(&["ls"]).stdout).unwrap().contains("waits 1");
@@ -140,9 +148,8 @@ fn a_signal_while_waiting_withdraws() {
     drop(holder);
 }
 
-#[test]
-fn a_waiter_gets_in_when_the_holder_ends() {
-    let place = Place::new();
+fn a_waiter_gets_in_when_the_holder_ends(store: Store) {
+    let place = Place::over(store);
     let holder = place.holder("a");
     let mut waiter = Running::start(&mut place.heirlock(&["run", "a", "--", "sh", "-c", "exit 5"]));
     place.eventually_waits();
@@ -150,9 +157,8 @@ fn a_waiter_gets_in_when_the_holder_ends() {
     assert_eq!(waiter.child.wait().unwrap().code(), Some(5));
 }
 
-#[test]
-fn shared_holders_and_slots_stand_beside_each_other() {
-    let place = Place::new();
+fn shared_holders_and_slots_stand_beside_each_other(store: Store) {
+    let place = Place::over(store);
     let hold = |options: &[&str]| {
         let args: Vec<&str> = ["run"].iter().chain(options).copied().chain(["--", "sh", "-c", "echo held; exec sleep 600"]).collect();
         Running::start(&mut place.heirlock(&args)).wait_for_line("held")
@@ -167,22 +173,20 @@ fn shared_holders_and_slots_stand_beside_each_other() {
     drop((readers, slots));
 }
 
-#[test]
-fn a_lost_lock_ends_those_whom_the_leader_leaves_behind() {
-    let place = Place::new();
+fn a_lost_lock_ends_those_whom_the_leader_leaves_behind(store: Store) {
+    let place = Place::over(store);
     let pid = place.path("pid");
     let script = format!("(trap '' TERM; sh -c 'echo $PPID' > {}; echo held; while :; do sleep 0.1; done) & wait", pid.display());
     let mut running = Running::start(&mut place.heirlock(&["run", "--ttl", "3", "a", "--", "sh", "-c", &script])).wait_for_line("held");
     let member: i32 = std::fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
-    std::fs::remove_file(place.path("locks.db")).unwrap();
+    place.forget_all();
     assert_eq!(running.child.wait().unwrap().code(), Some(79));
     let stat = std::fs::read_to_string(format!("/proc/{member}/stat")).unwrap_or_default();
     assert!(stat.is_empty() || stat.contains(") Z "), "it runs on: {stat}");
 }
 
-#[test]
-fn a_command_that_a_supervisor_stops_keeps_its_lock() {
-    let place = Place::new();
+fn a_command_that_a_supervisor_stops_keeps_its_lock(store: Store) {
+    let place = Place::over(store);
     let mut command = place.heirlock(&["run", "--ttl", "3", "a", "--", "sh", "-c", "echo $$ >&2; read line; exit 6"]);
     let mut running = Running::start(command.stdin(std::process::Stdio::piped()));
     // The command has its own group, whose number is the leader's.
@@ -263,9 +267,8 @@ fn a_signal_ends_the_wait_for_a_busy_store() {
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
 }
 
-#[test]
-fn a_lost_lock_ends_the_command() {
-    let place = Place::new();
+fn a_lost_lock_ends_the_command(store: Store) {
+    let place = Place::over(store);
     let mut running = Running::start(&mut place.heirlock(&[
         "run",
         "--ttl",
@@ -277,7 +280,7 @@ fn a_lost_lock_ends_the_command() {
         "trap '' TERM; echo held; while :; do sleep 1; done",
     ]))
     .wait_for_line("held");
-    std::fs::remove_file(place.path("locks.db")).unwrap();
+    place.forget_all();
     let start = Instant::now();
     assert_eq!(running.child.wait().unwrap().code(), Some(79));
     assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());

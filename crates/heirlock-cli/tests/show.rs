@@ -5,8 +5,21 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Place, Running, eventually, stderr};
+use common::{Place, Running, Store, eventually, over_each_store, stderr};
 use serde_json::Value;
+
+over_each_store!(
+    case_c06_show_names_holder_and_waiters_in_order,
+    show_prints_the_lock_as_ls_does,
+    what_is_free_is_1_and_a_line,
+    case_c12_a_rest_is_shown_until_its_end_and_kept,
+    case_c06_an_evicted_lock_stays_exclusive_until_its_holder_has_left,
+    a_fence_that_is_named_is_the_only_one_taken,
+    readers_of_one_generation_go_together,
+    force_frees_at_once_and_says_what_that_means,
+    force_ends_a_rest_and_fences_grow,
+    what_is_not_held_cannot_be_taken,
+);
 
 fn shown(place: &Place, args: &[&str]) -> String {
     String::from_utf8(place.output(args).stdout).unwrap()
@@ -30,9 +43,8 @@ fn fence(place: &Place, name: &str, holder: &Running) -> u64 {
     ours.unwrap_or_else(|| panic!("{seen}"))["fence"].as_u64().unwrap()
 }
 
-#[test]
-fn case_c06_show_names_holder_and_waiters_in_order() {
-    let place = Place::new();
+fn case_c06_show_names_holder_and_waiters_in_order(store: Store) {
+    let place = Place::over(store);
     let holder = hold(&place, &["--why", "the dump", "nightly"]);
     let waits = |n: usize| eventually("it waits", || shown(&place, &["ls"]).contains(&format!("waits {n}")));
     let late = Running::start(&mut place.heirlock(&["run", "nightly", "true"]));
@@ -65,9 +77,8 @@ fn case_c06_show_names_holder_and_waiters_in_order() {
     drop((late, urgent, holder));
 }
 
-#[test]
-fn show_prints_the_lock_as_ls_does() {
-    let place = Place::new();
+fn show_prints_the_lock_as_ls_does(store: Store) {
+    let place = Place::over(store);
     let (one, other) = (hold(&place, &["--slots", "3", "pool"]), hold(&place, &["pool2"]));
     let mut listed = json(&place, &["ls", "--json"]);
     let mut seen = json(&place, &["show", "--json", "pool"]);
@@ -85,9 +96,8 @@ fn show_prints_the_lock_as_ls_does() {
     drop((one, other));
 }
 
-#[test]
-fn what_is_free_is_1_and_a_line() {
-    let place = Place::new();
+fn what_is_free_is_1_and_a_line(store: Store) {
+    let place = Place::over(store);
     assert_eq!(place.code(&["run", "other", "true"]), 0);
     let free = place.output(&["show", "nightly"]);
     assert_eq!((free.status.code(), free.stdout.as_slice(), stderr(&free).as_str()), (Some(1), &b"nightly is free\n"[..], ""));
@@ -97,9 +107,8 @@ fn what_is_free_is_1_and_a_line() {
     assert_eq!((value["locks"][0]["name"].as_str(), value["locks"][0]["holders"].as_array().unwrap().len()), (Some("nightly"), 0));
 }
 
-#[test]
-fn case_c12_a_rest_is_shown_until_its_end_and_kept() {
-    let place = Place::new();
+fn case_c12_a_rest_is_shown_until_its_end_and_kept(store: Store) {
+    let place = Place::over(store);
     let start = Instant::now();
     assert_eq!(place.code(&["run", "--hold-at-least", "3", "nightly", "true"]), 0);
     let rests = place.output(&["show", "nightly"]);
@@ -125,9 +134,8 @@ fn case_c12_a_rest_is_shown_until_its_end_and_kept() {
     assert!(took >= Duration::from_millis(2_900) && took < Duration::from_secs(6), "{took:?}");
 }
 
-#[test]
-fn case_c06_an_evicted_lock_stays_exclusive_until_its_holder_has_left() {
-    let place = Place::new();
+fn case_c06_an_evicted_lock_stays_exclusive_until_its_holder_has_left(store: Store) {
+    let place = Place::over(store);
     let go = place.path("go");
     // It takes its time to leave.
     let script = format!(
@@ -152,9 +160,8 @@ fn case_c06_an_evicted_lock_stays_exclusive_until_its_holder_has_left() {
     assert_eq!(place.code(&["run", "-n", "nightly", "true"]), 0);
 }
 
-#[test]
-fn a_fence_that_is_named_is_the_only_one_taken() {
-    let place = Place::new();
+fn a_fence_that_is_named_is_the_only_one_taken(store: Store) {
+    let place = Place::over(store);
     let (first, second) = (hold(&place, &["--slots", "2", "pool"]), hold(&place, &["--slots", "2", "pool"]));
     let fences = [fence(&place, "pool", &first), fence(&place, "pool", &second)].map(|fence| fence.to_string());
     // Several hold it: nobody is taken at a guess, and all are named.
@@ -180,9 +187,8 @@ fn a_fence_that_is_named_is_the_only_one_taken() {
     drop(first);
 }
 
-#[test]
-fn readers_of_one_generation_go_together() {
-    let place = Place::new();
+fn readers_of_one_generation_go_together(store: Store) {
+    let place = Place::over(store);
     let readers = [hold(&place, &["-s", "book"]), hold(&place, &["-s", "book"])];
     let output = place.output(&["evict", "book"]);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -190,9 +196,8 @@ fn readers_of_one_generation_go_together() {
     assert_eq!(readers.map(|reader| reader.finish().status.code()), [Some(81), Some(81)]);
 }
 
-#[test]
-fn force_frees_at_once_and_says_what_that_means() {
-    let place = Place::new();
+fn force_frees_at_once_and_says_what_that_means(store: Store) {
+    let place = Place::over(store);
     let script = "trap '' TERM; echo held; while :; do sleep 0.05; done";
     let holder = Running::start(&mut place.heirlock(&["run", "--grace", "3", "nightly", "--", "sh", "-c", script])).wait_for_line("held");
     let output = place.output(&["evict", "--force", "nightly"]);
@@ -206,9 +211,8 @@ fn force_frees_at_once_and_says_what_that_means() {
     assert_eq!(code, Some(81), "{told}");
 }
 
-#[test]
-fn force_ends_a_rest_and_fences_grow() {
-    let place = Place::new();
+fn force_ends_a_rest_and_fences_grow(store: Store) {
+    let place = Place::over(store);
     let fence = |args: &[&str]| -> u64 {
         let output = place.output(&[args, &["sh", "-c", "echo $HEIRLOCK_FENCE"]].concat());
         assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -241,9 +245,8 @@ fn force_ends_a_rest_and_fences_grow() {
     assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
 }
 
-#[test]
-fn what_is_not_held_cannot_be_taken() {
-    let place = Place::new();
+fn what_is_not_held_cannot_be_taken(store: Store) {
+    let place = Place::over(store);
     assert_eq!(place.code(&["run", "other", "true"]), 0);
     for args in [&["evict", "nightly"][..], &["evict", "nightly", "--fence", "3"], &["evict", "nightly", "--force"]] {
         let output = place.output(args);

@@ -8,13 +8,19 @@ use crate::store::MemoryStore;
 use crate::{Error, Kind, Result};
 
 impl Locks {
-    /// A session with the store at this URL: `sqlite:/path/to/file`, `memory:` or `memory:name`.
+    /// A session with the store at this URL: `sqlite:/path/to/file`, `memory:`, `memory:name`, or one of Redis
+    #[cfg_attr(feature = "redis", doc = "([`store::redis::Options::connect`](crate::store::redis::Options::connect)).")]
+    #[cfg_attr(not(feature = "redis"), doc = "(feature `redis`).")]
     ///
     /// | parameter | for | means |
     /// |---|---|---|
-    /// | `prefix=app/` | `sqlite` | puts every key under this namespace |
+    /// | `prefix=app/` | `sqlite`, `redis` | puts every key under this namespace |
     /// | `mode=0660` | `sqlite` | the permissions of a new file; 0600 unless said |
     /// | `create=no` | `sqlite` | makes nothing: an error where there is no store yet |
+    /// | `wait=1` | `redis` | a grant counts only once so many replicas have it |
+    /// | `ca=/file` | `rediss` | trusts the authorities in this PEM file, and not those of the system |
+    /// | `cert=/file`, `key=/file` | `rediss` | the certificate and key to show to the server |
+    /// | `sentinel_user=`, `sentinel_password=` | `redis+sentinel` | what the Sentinels want |
     ///
     /// # Errors
     /// `Invalid` for a URL that is malformed or of a kind that this build does not support, `Incompatible` if something else is at that address,
@@ -52,7 +58,7 @@ pub async fn open_store(text: &str) -> Result<Arc<dyn Store>> {
         #[cfg(feature = "sqlite")]
         "sqlite" => open_sqlite(&url).await,
         #[cfg(feature = "redis")]
-        "redis" => open_redis(text, &url).await,
+        "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster" | "rediss+cluster" => open_redis(text, &url).await,
         _ => Err(Error::new(
             Kind::Invalid,
             format!(
@@ -74,10 +80,29 @@ async fn open_redis(text: &str, url: &Url<'_>) -> Result<Arc<dyn Store>> {
             format!("{shown} has a ? before its host: write it as %3F in a user or password, and @ as %40"),
         ));
     }
-    url.only(&["prefix"])?;
+    url.only(&["prefix", "wait", "ca", "cert", "key", "sentinel_user", "sentinel_password"])?;
     let mut options = crate::store::RedisStore::options();
     if let Some(prefix) = url.parameter("prefix") {
         options = options.prefix(prefix);
+    }
+    if let Some(wait) = url.parameter("wait") {
+        let replicas = wait.parse();
+        options =
+            options.wait(replicas.map_err(|_| Error::new(Kind::Invalid, format!("wait={wait} is no number of replicas: give wait=1")))?);
+    }
+    if let Some(file) = url.parameter("ca") {
+        options = options.ca(file);
+    }
+    match (url.parameter("cert"), url.parameter("key")) {
+        (Some(certificate), Some(key)) => options = options.client_certificate(certificate, key),
+        (None, None) => {}
+        _ => return Err(Error::new(Kind::Invalid, "cert and key belong together: give both files")),
+    }
+    if let Some(name) = url.parameter("sentinel_user") {
+        options = options.sentinel_user(name);
+    }
+    if let Some(password) = url.parameter("sentinel_password") {
+        options = options.sentinel_password(password);
     }
     let address = text.split_once('?').map_or(text, |(address, _)| address);
     Ok(Arc::new(options.connect(address).await?))
@@ -192,7 +217,8 @@ impl<'u> Url<'u> {
     }
 }
 
-fn decode(text: &str) -> Option<String> {
+/// Without percent signs; none if one stands for nothing.
+pub(crate) fn decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {
@@ -211,11 +237,27 @@ fn decode(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// The URL without what may be secret: everything before its last `@`, and the values of the parameters after it, but for those of files that
-/// [`Locks::connect`] knows. What has no scheme is not shown at all.
+/// The text with these characters, and those that no URL shows, percent-encoded.
+#[cfg(any(feature = "sqlite", feature = "redis"))]
+pub(crate) fn encode(text: &str, special: &str) -> String {
+    let mut encoded = String::new();
+    for c in text.chars() {
+        if special.contains(c) || c.is_control() {
+            let mut bytes = [0; 4];
+            c.encode_utf8(&mut bytes).bytes().for_each(|byte| encoded += &format!("%{byte:02X}"));
+        } else {
+            encoded.push(c);
+        }
+    }
+    encoded
+}
+
+/// The URL without what may be secret: everything before its last `@`, and the values of the parameters after it, but for those that
+/// [`Locks::connect`] knows and that are no secrets. What has no scheme is not shown at all.
 ///
 /// ```
 /// assert_eq!(heirlock::redact("redis://app:hunter2@db1:6379/0?password=x"), "redis://***@db1:6379/0?password=***");
+/// assert_eq!(heirlock::redact("redis://app:hunter2@db1/0?prefix=a/"), "redis://***@db1/0?prefix=a/");
 /// assert_eq!(heirlock::redact("sqlite:/var/lib/app.db"), "sqlite:/var/lib/app.db");
 /// assert_eq!(heirlock::redact("sqlite:/var/lib/app.db?prefix=a/&key=x"), "sqlite:/var/lib/app.db?prefix=a/&key=***");
 /// assert_eq!(heirlock::redact("app:hunter2@db1"), "(something without a scheme)");
@@ -235,7 +277,7 @@ pub fn redact(url: &str) -> String {
     };
     let (place, query) = rest.split_once('?').map_or((rest, String::new()), |(place, query)| {
         let hide = |pair: &str| match pair.split_once('=') {
-            Some((name, _)) if LOCAL.contains(&scheme) && OPEN.contains(&name) => pair.to_owned(),
+            Some((name, _)) if OPEN.iter().any(|(schemes, open)| schemes.contains(&scheme) && open.contains(&name)) => pair.to_owned(),
             Some((name, _)) => format!("{name}=***"),
             None => "***".to_owned(),
         };
@@ -246,8 +288,14 @@ pub fn redact(url: &str) -> String {
 
 /// The schemes of addresses that name nobody.
 const LOCAL: [&str; 2] = ["memory", "sqlite"];
-/// Their parameters, none of which is a secret.
-const OPEN: [&str; 3] = ["mode", "prefix", "create"];
+/// Parameters that are no secrets.
+const OPEN: [(&[&str], &[&str]); 2] = [
+    (&LOCAL, &["mode", "prefix", "create"]),
+    (
+        &["redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"],
+        &["prefix", "wait", "ca", "cert", "key"],
+    ),
+];
 
 fn is_scheme(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))

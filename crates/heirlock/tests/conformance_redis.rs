@@ -17,7 +17,8 @@ struct Redis {
 impl Redis {
     fn new() -> Redis {
         let server = std::env::var("HEIRLOCK_TEST_REDIS").expect("HEIRLOCK_TEST_REDIS: run the tests by ci/test, or by ci/services");
-        Redis { url: format!("{server}?prefix={:016x}/", SessionId::random().unwrap().0) }
+        let sign = if server.contains('?') { '&' } else { '?' };
+        Redis { url: format!("{server}{sign}prefix={:016x}/", SessionId::random().unwrap().0) }
     }
 }
 

@@ -2,15 +2,18 @@
 #![cfg(feature = "redis")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "common/redis.rs"]
-mod server;
+mod common {
+    // This program uses a part of what all share.
+    #[allow(dead_code)]
+    pub(crate) mod redis;
+}
 
 use std::time::{Duration, Instant};
 
+use common::redis::Server;
 use heirlock::lease::LostReason;
 use heirlock::{Error, Kind, Locks};
 use pollster::block_on;
-use server::Server;
 
 const TTL: Duration = Duration::from_secs(2);
 

@@ -1,5 +1,5 @@
 //! The real binary with a store of its own.
-#![allow(missing_docs, dead_code, unreachable_pub, clippy::unwrap_used)]
+#![allow(missing_docs, dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used)]
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -10,14 +10,49 @@ use tempfile::TempDir;
 pub mod pty;
 pub mod tree;
 
-/// A folder with a store; the binary under test sees no other.
+/// Where locks are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// In a file of the place's own.
+    Sqlite,
+    /// In a namespace of the place's own, on the server of `HEIRLOCK_TEST_REDIS`, which `ci/services` sets.
+    Redis,
+}
+
+/// Each of these cases as a test over each store, with the store in its name: `over_redis::case_c01_exit_codes`.
+#[allow(unused_macros)]
+macro_rules! over_each_store {
+    ($($case:ident),+ $(,)?) => {
+        mod over_sqlite {
+            $(#[test] fn $case() { super::$case($crate::common::Store::Sqlite); })+
+        }
+        mod over_redis {
+            $(#[test] fn $case() { super::$case($crate::common::Store::Redis); })+
+        }
+    };
+}
+#[allow(unused_imports)]
+pub(crate) use over_each_store;
+
+/// The server of the tests.
+pub fn redis_server() -> String {
+    std::env::var("HEIRLOCK_TEST_REDIS").expect("HEIRLOCK_TEST_REDIS: run the tests by ci/test, or by ci/services")
+}
+
+/// A folder, and a store; the binary under test sees no other.
 pub struct Place {
     pub folder: TempDir,
+    store: Store,
 }
 
 impl Place {
+    /// With a file as its store.
     pub fn new() -> Place {
-        Place { folder: tempfile::tempdir().unwrap() }
+        Place::over(Store::Sqlite)
+    }
+
+    pub fn over(store: Store) -> Place {
+        Place { folder: tempfile::tempdir().unwrap(), store }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -25,7 +60,28 @@ impl Place {
     }
 
     pub fn store(&self) -> String {
-        format!("sqlite:{}", self.path("locks.db").display())
+        match self.store {
+            Store::Sqlite => format!("sqlite:{}", self.path("locks.db").display()),
+            Store::Redis => format!("{}?prefix={}", redis_server(), self.namespace()),
+        }
+    }
+
+    fn namespace(&self) -> String {
+        format!("{}/", self.folder.path().display())
+    }
+
+    /// The store forgets all: nobody holds anything any more, and holders are told at their next renewal.
+    pub fn forget_all(&self) {
+        match self.store {
+            Store::Sqlite => std::fs::remove_file(self.path("locks.db")).unwrap(),
+            Store::Redis => {
+                let mut server = redis::Client::open(redis_server()).unwrap().get_connection().unwrap();
+                let ours = format!("heirlock:{{{}*", self.namespace());
+                let names: Vec<String> = redis::cmd("KEYS").arg(ours).query(&mut server).unwrap();
+                assert!(!names.is_empty(), "there was something to forget");
+                redis::cmd("DEL").arg(names).exec(&mut server).unwrap();
+            }
+        }
     }
 
     /// `heirlock ARGS`, with pipes.

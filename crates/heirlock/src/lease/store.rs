@@ -118,6 +118,14 @@ pub trait Store: Send + Sync + 'static {
     /// What it can do. *Answers* the same each time.
     fn capabilities(&self) -> Capabilities;
 
+    /// What of its set-up can lose locks, as far as it can see: for an operator.
+    ///
+    /// *Requires* nothing. *Does* nothing to the leases. *Answers* with one sentence for each thing, that says what to do; nothing unless the store says
+    /// otherwise.
+    fn warnings(&self) -> Pending<'_, Vec<String>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
     /// Its address as operators see it, without any password; as far as it has none, a URL that leads to the same store again.
     fn url(&self) -> String;
 }
@@ -162,6 +170,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn capabilities(&self) -> Capabilities {
         (**self).capabilities()
+    }
+
+    fn warnings(&self) -> Pending<'_, Vec<String>> {
+        (**self).warnings()
     }
 
     fn url(&self) -> String {

@@ -292,6 +292,10 @@ impl<S: Store> Store for Faulty<S> {
         self.0.store.capabilities()
     }
 
+    fn warnings(&self) -> Pending<'_, Vec<String>> {
+        self.0.store.warnings()
+    }
+
     fn url(&self) -> String {
         self.0.store.url()
     }

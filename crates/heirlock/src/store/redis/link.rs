@@ -1,48 +1,36 @@
-//! The connection: a thread with a small runtime that keeps it, makes it anew when it breaks, sends steps, and hands hints on.
+//! The link: a thread with a small runtime that keeps a connection, makes it anew when it breaks, sends steps, and hands hints on.
+//!
+//! While there is no connection, requests wait for the attempt that is under way; when it fails they fail together, and so does all that comes until
+//! the next one.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use ::redis::aio::MultiplexedConnection;
-use ::redis::{
-    AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisError, Script, ServerErrorKind, Value,
-};
+use ::redis::{ErrorKind, PushInfo, PushKind, RedisError, ServerErrorKind, Value};
 use futures_channel::oneshot;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep_until};
 
+use super::address::{Address, Form};
 use super::closed;
+use super::connection::{Connection, NoConnection, Pushes};
+use super::health::Health;
+use super::replicas::{Replicas, Waited};
 use super::trouble::{explain, unreachable};
 use super::wire::{Step, channel};
 use crate::lease::{Key, News, Notice, SessionId, Sink};
 use crate::{Error, Kind, Result};
 
-/// The step of the ledger, for all verbs.
-static SCRIPT: OnceLock<Script> = OnceLock::new();
-/// How long a connection may take to be made.
-const CONNECT: Duration = Duration::from_secs(5);
-/// How long the server may take to answer, before the connection is taken for one that nobody is at the other end of.
-const ANSWER: Duration = Duration::from_secs(5);
-/// Between two attempts to connect.
+/// Between two attempts to connect: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
-/// How many names a look through all of them takes at a time.
-const SCAN: usize = 500;
-
-fn script() -> &'static Script {
-    SCRIPT.get_or_init(|| Script::new(include_str!("ledger.lua")))
-}
-
-/// What the server is like.
-pub(super) struct Server {
-    pub(super) durable: bool,
-}
 
 /// What the thread is asked for.
 enum Job {
     Steps(Vec<Step>, oneshot::Sender<Result<Vec<Result<Value>>>>),
     Scan(String, oneshot::Sender<Result<Vec<String>>>),
+    Look(oneshot::Sender<Result<Vec<Health>>>),
     Listen(SessionId, Sink, oneshot::Sender<Result<()>>),
     Hush(SessionId, oneshot::Sender<Result<()>>),
 }
@@ -53,17 +41,8 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) async fn connect(url: &str) -> Result<(Link, Server)> {
-        let shown = crate::redact(url);
-        let bad = |error: &RedisError| {
-            Error::new(
-                Kind::Invalid,
-                format!("{shown} is no Redis URL ({}): give redis://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]", error.category()),
-            )
-        };
-        let info = url.into_connection_info().map_err(|error| bad(&error))?;
-        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        let client = Client::open(info.set_redis_settings(settings)).map_err(|error| bad(&error))?;
+    /// To the servers at this address, whose grants are to be known to so many replicas before they count.
+    pub(super) async fn connect(address: Address, wait: u32) -> Result<(Link, Vec<Health>)> {
         let (jobs, todo) = unbounded_channel();
         let (sender, opened) = oneshot::channel();
         thread::Builder::new()
@@ -76,11 +55,11 @@ impl Link {
                         return;
                     }
                 };
-                runtime.block_on(Keeper::new(client, shown).keep(todo, sender));
+                runtime.block_on(Keeper::new(address, wait).keep(todo, sender));
             })
             .map_err(|cause| Error::new(Kind::Storage, "the system gives no thread for the store").because(cause))?;
-        let server = opened.await.unwrap_or_else(|_| Err(closed()))?;
-        Ok((Link { jobs }, server))
+        let servers = opened.await.unwrap_or_else(|_| Err(closed()))?;
+        Ok((Link { jobs }, servers))
     }
 
     async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<Result<T>>) -> Job) -> Result<T> {
@@ -99,6 +78,11 @@ impl Link {
         self.ask(|sender| Job::Scan(pattern, sender)).await
     }
 
+    /// What the servers tell of themselves.
+    pub(super) async fn look(&self) -> Result<Vec<Health>> {
+        self.ask(Job::Look).await
+    }
+
     pub(super) async fn listen(&self, session: SessionId, sink: Sink) -> Result<()> {
         self.ask(|sender| Job::Listen(session, sink, sender)).await
     }
@@ -108,204 +92,294 @@ impl Link {
     }
 }
 
-type Sinks = HashMap<String, Sink>;
+/// A connection in use.
+#[derive(Clone)]
+struct Made {
+    /// Which one it is: news of an older one changes nothing.
+    number: u64,
+    connection: Connection,
+    /// The other one, if grants wait for replicas.
+    replicas: Option<Replicas>,
+}
+
+/// What happens beside requests.
+enum Event {
+    /// An attempt has come to its end.
+    Attempt(Result<Made>),
+    /// The server says something by itself, over the connection of this number.
+    Push(u64, PushInfo),
+    /// A request found that nobody is at the other end, or not whom it needs.
+    Broken(u64),
+    /// The server does not let it listen to this channel.
+    Unheard(String),
+}
 
 /// The thread's own.
 struct Keeper {
-    client: Client,
-    shown: Arc<str>,
-    sinks: Sinks,
-    /// The connection that is in use, if any, and how many there have been.
-    connection: Option<MultiplexedConnection>,
-    pushes: UnboundedSender<PushInfo>,
-    hints: UnboundedReceiver<PushInfo>,
-    pause: Duration,
+    address: Address,
+    wait: u32,
+    sinks: HashMap<String, Sink>,
+    made: Option<Made>,
+    /// How many connections there have been.
+    number: u64,
+    /// An attempt is under way.
+    is_trying: bool,
+    /// Requests that wait for it.
+    waiting: Vec<Job>,
+    /// No attempt is made before then, and why the last one failed.
+    pause: Option<(Instant, Error)>,
+    next_pause: Duration,
+    events: UnboundedSender<Event>,
 }
 
 impl Keeper {
-    fn new(client: Client, shown: String) -> Keeper {
-        let (pushes, hints) = unbounded_channel();
-        Keeper { client, shown: shown.into(), sinks: Sinks::new(), connection: None, pushes, hints, pause: PAUSES.0 }
+    fn new(address: Address, wait: u32) -> Keeper {
+        Keeper {
+            address,
+            wait,
+            sinks: HashMap::new(),
+            made: None,
+            number: 0,
+            is_trying: false,
+            waiting: Vec::new(),
+            pause: None,
+            next_pause: PAUSES.0,
+            // Replaced before anything is sent.
+            events: unbounded_channel().0,
+        }
     }
 
-    async fn keep(mut self, mut todo: UnboundedReceiver<Job>, opened: oneshot::Sender<Result<Server>>) {
-        let server = match self.connection().await {
-            Ok(mut connection) => look_at(&mut connection, &self.shown).await,
-            Err(error) => Err(error),
+    async fn keep(mut self, mut todo: UnboundedReceiver<Job>, opened: oneshot::Sender<Result<Vec<Health>>>) {
+        let (events, mut news) = unbounded_channel();
+        self.events = events;
+        let first = self.attempt().await;
+        let servers = match &first {
+            Ok(made) => Health::of(&made.connection, &self.address.shown).await,
+            Err(error) => Err(again(error)),
         };
-        let failed = server.is_err();
-        if opened.send(server).is_err() || failed {
+        let servers = servers.and_then(|servers| servers.iter().try_for_each(|server| server.check(&self.address)).map(|()| servers));
+        let failed = servers.is_err();
+        if opened.send(servers).is_err() || failed {
             return;
         }
+        self.made = first.ok();
         loop {
+            let retry = self.pause.as_ref().filter(|_| !self.is_trying && self.wants_connection()).map(|(until, _)| *until);
             tokio::select! {
                 job = todo.recv() => match job {
-                    Some(job) => self.take(job).await,
+                    Some(job) => self.take(job),
                     None => return,
                 },
-                Some(push) = self.hints.recv() => self.hear(&push).await,
+                Some(event) = news.recv() => self.hear(event),
+                () = sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => self.try_again(),
             }
         }
     }
 
-    /// The connection, made if need be, with all channels subscribed to.
-    async fn connection(&mut self) -> Result<MultiplexedConnection> {
-        if let Some(connection) = &self.connection {
-            return Ok(connection.clone());
-        }
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT))
-            .set_response_timeout(Some(ANSWER))
-            .set_push_sender(self.pushes.clone());
-        let made = timeout(CONNECT * 2, self.client.get_multiplexed_async_connection_with_config(&config)).await;
-        let mut connection = match made {
-            Ok(Ok(connection)) => connection,
-            Ok(Err(error)) => return Err(explain(&self.shown, &error)),
-            Err(_) => return Err(unreachable(&self.shown, "it does not answer")),
-        };
-        let channels: Vec<&String> = self.sinks.keys().collect();
-        if !channels.is_empty() {
-            connection.subscribe(channels).await.map_err(|error| explain(&self.shown, &error))?;
-        }
-        self.pause = PAUSES.0;
-        self.connection = Some(connection.clone());
-        Ok(connection)
+    /// Hints that are lost cost time only, but whoever waits for them should not have to ask first.
+    fn wants_connection(&self) -> bool {
+        !self.sinks.is_empty()
     }
 
-    async fn take(&mut self, job: Job) {
+    /// One attempt to connect, with all channels subscribed to.
+    fn attempt(&mut self) -> impl Future<Output = Result<Made>> + use<> {
+        self.number += 1;
+        let (number, wait, address, events) = (self.number, self.wait, self.address.clone(), self.events.clone());
+        let channels: Vec<String> = self.sinks.keys().cloned().collect();
+        async move {
+            let shown = &address.shown;
+            let failed = |error| match error {
+                NoConnection::Error(error) => explain(shown, &error),
+                NoConnection::TooLate => unreachable(shown, "no connection was made in time"),
+            };
+            let pushes: Pushes = Arc::new(move |push| events.send(Event::Push(number, push)));
+            let mut connection = Connection::make(&address, Some(pushes)).await.map_err(failed)?;
+            connection.subscribe(channels).await.map_err(|error| explain(shown, &error))?;
+            let replicas = match wait {
+                0 => None,
+                wait => Some(Replicas::new(Connection::make(&address, None).await.map_err(failed)?, wait)),
+            };
+            Ok(Made { number, connection, replicas })
+        }
+    }
+
+    fn try_again(&mut self) {
+        if self.is_trying {
+            return;
+        }
+        self.is_trying = true;
+        let (attempt, events) = (self.attempt(), self.events.clone());
+        tokio::spawn(async move {
+            let _ = events.send(Event::Attempt(attempt.await));
+        });
+    }
+
+    fn take(&mut self, job: Job) {
+        match (&self.made, &self.pause) {
+            (Some(made), _) => {
+                let made = made.clone();
+                self.start(job, made);
+            }
+            (None, Some((until, why))) if !self.is_trying && Instant::now() < *until => {
+                let why = again(why);
+                self.refuse(job, &why);
+            }
+            (None, _) => {
+                self.waiting.push(job);
+                self.try_again();
+            }
+        }
+    }
+
+    /// Does it beside the others: each waits for its own answer.
+    fn start(&mut self, job: Job, made: Made) {
+        let report = Report { shown: Arc::clone(&self.address.shown), number: made.number, events: self.events.clone() };
+        let Made { mut connection, replicas, .. } = made;
         match job {
-            Job::Steps(steps, answer) => {
-                let connection = match self.connection().await {
-                    Ok(connection) => connection,
-                    Err(error) => return drop(answer.send(Err(error))),
+            Job::Steps(steps, answer) => drop(tokio::spawn(async move {
+                // Only what can grant waits for replicas.
+                let answers = match replicas.filter(|_| steps.iter().any(|step| step.grants)) {
+                    Some(replicas) => replicas.run(steps).await.into_iter().map(|waited| report.waited(waited)).collect(),
+                    None => connection.run(&steps).await.into_iter().map(|answer| report.answer(answer)).collect(),
                 };
-                let shown = Arc::clone(&self.shown);
-                // Beside the others: each waits for its own answer.
-                tokio::spawn(async move {
-                    let _ = answer.send(run(connection, steps, &shown).await);
-                });
-            }
-            Job::Scan(pattern, answer) => {
-                let connection = match self.connection().await {
-                    Ok(connection) => connection,
-                    Err(error) => return drop(answer.send(Err(error))),
-                };
-                let shown = Arc::clone(&self.shown);
-                tokio::spawn(async move {
-                    let _ = answer.send(scan(connection, &pattern).await.map_err(|error| explain(&shown, &error)));
-                });
-            }
+                let _ = answer.send(Ok(answers));
+            })),
+            Job::Scan(pattern, answer) => drop(tokio::spawn(async move {
+                let _ = answer.send(report.answer(connection.scan(&pattern).await));
+            })),
+            Job::Look(answer) => drop(tokio::spawn(async move {
+                let _ = answer.send(Health::of(&connection, &report.shown).await);
+            })),
             Job::Listen(session, sink, answer) => {
                 let name = channel(session);
                 self.sinks.insert(name.clone(), sink);
-                let done = match self.connection().await {
-                    Ok(mut connection) => connection.subscribe(&name).await.map_err(|error| explain(&self.shown, &error)),
-                    Err(error) => Err(error),
-                };
-                let _ = answer.send(done);
+                tokio::spawn(async move {
+                    let done = report.answer(connection.subscribe(vec![name.clone()]).await);
+                    if done.is_err() {
+                        let _ = report.events.send(Event::Unheard(name));
+                    }
+                    let _ = answer.send(done);
+                });
             }
             Job::Hush(session, answer) => {
                 let name = channel(session);
                 self.sinks.remove(&name);
-                if let Some(connection) = &mut self.connection {
+                tokio::spawn(async move {
                     // A connection that breaks has no channels either.
                     let _ = connection.unsubscribe(&name).await;
+                    let _ = answer.send(Ok(()));
+                });
+            }
+        }
+    }
+
+    /// Nothing comes of it now.
+    fn refuse(&mut self, job: Job, why: &Error) {
+        match job {
+            Job::Steps(_, answer) => drop(answer.send(Err(again(why)))),
+            Job::Scan(_, answer) => drop(answer.send(Err(again(why)))),
+            Job::Look(answer) => drop(answer.send(Err(again(why)))),
+            Job::Listen(_, _, answer) => drop(answer.send(Err(again(why)))),
+            Job::Hush(session, answer) => {
+                self.sinks.remove(&channel(session));
+                drop(answer.send(Ok(())));
+            }
+        }
+    }
+
+    fn hear(&mut self, event: Event) {
+        match event {
+            Event::Attempt(Ok(made)) => {
+                self.is_trying = false;
+                self.pause = None;
+                self.next_pause = PAUSES.0;
+                self.made = Some(made.clone());
+                for job in std::mem::take(&mut self.waiting) {
+                    self.start(job, made.clone());
                 }
-                let _ = answer.send(Ok(()));
             }
-        }
-    }
-
-    async fn hear(&mut self, push: &PushInfo) {
-        match push.kind {
-            PushKind::Message => {
-                if let [Value::BulkString(name), Value::BulkString(text)] = &push.data[..]
-                    && let (Ok(name), Ok(text)) = (std::str::from_utf8(name), std::str::from_utf8(text))
-                    && let (Some(sink), Some((word, key))) = (self.sinks.get(name), text.split_once(' '))
-                    && let (Some(news), Ok(key)) = (News::from_word(word), Key::new(key))
-                {
-                    sink(Notice { key, news });
+            Event::Attempt(Err(why)) => {
+                self.is_trying = false;
+                tracing::debug!(store = %self.address.shown, error = %why.chain(), "no connection");
+                for job in std::mem::take(&mut self.waiting) {
+                    self.refuse(job, &why);
+                }
+                self.pause = Some((Instant::now() + self.next_pause, why));
+                self.next_pause = (self.next_pause * 2).min(PAUSES.1);
+            }
+            Event::Push(number, push) if push.kind == PushKind::Disconnection => {
+                // Of a cluster it is one of many nodes, which the driver finds again by itself.
+                if !matches!(self.address.form, Form::Cluster(_)) {
+                    self.lose(number);
                 }
             }
-            PushKind::Disconnection => {
-                self.connection = None;
-                // Hints that are lost cost time only, so it is made anew before anybody asks: but not all the time.
-                if !self.sinks.is_empty() && self.connection().await.is_err() {
-                    sleep(self.pause).await;
-                    self.pause = (self.pause * 2).min(PAUSES.1);
-                    let _ = self.pushes.send(PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
-                }
+            Event::Push(_, push) => self.hint(&push),
+            Event::Broken(number) => self.lose(number),
+            Event::Unheard(name) => drop(self.sinks.remove(&name)),
+        }
+    }
+
+    /// The connection of this number is of no use any more. Of a cluster, other nodes can still be reached by it until there is another.
+    fn lose(&mut self, number: u64) {
+        if self.made.as_ref().is_none_or(|made| made.number != number) {
+            return;
+        }
+        let is_cluster = matches!(self.address.form, Form::Cluster(_));
+        if !is_cluster {
+            self.made = None;
+        }
+        let may_try = self.pause.as_ref().is_none_or(|(until, _)| Instant::now() >= *until);
+        if may_try && (is_cluster || self.wants_connection()) {
+            self.try_again();
+        }
+    }
+
+    fn hint(&self, push: &PushInfo) {
+        if push.kind == PushKind::Message
+            && let [Value::BulkString(name), Value::BulkString(text)] = &push.data[..]
+            && let (Ok(name), Ok(text)) = (std::str::from_utf8(name), std::str::from_utf8(text))
+            && let (Some(sink), Some((word, key))) = (self.sinks.get(name), text.split_once(' '))
+            && let (Some(news), Ok(key)) = (News::from_word(word), Key::new(key))
+        {
+            sink(Notice { key, news });
+        }
+    }
+}
+
+/// The same error once more.
+fn again(error: &Error) -> Error {
+    Error::new(error.kind(), error.chain())
+}
+
+/// What a request tells of the connection that it used.
+struct Report {
+    shown: Arc<str>,
+    number: u64,
+    events: UnboundedSender<Event>,
+}
+
+impl Report {
+    fn answer<T>(&self, answer: ::redis::RedisResult<T>) -> Result<T> {
+        answer.map_err(|error| {
+            if is_broken(&error) {
+                let _ = self.events.send(Event::Broken(self.number));
             }
-            _ => {}
+            explain(&self.shown, &error)
+        })
+    }
+
+    fn waited(&self, waited: Waited) -> Result<Value> {
+        match waited {
+            Waited::Answer(answer) => self.answer(answer),
+            Waited::TooFew(have) => Err(unreachable(&self.shown, &format!("only {have} replicas have the lock so far"))),
         }
     }
 }
 
-/// Steps in one round trip. What the server has forgotten of scripts is told to it again.
-async fn run(mut connection: MultiplexedConnection, steps: Vec<Step>, shown: &str) -> Result<Vec<Result<Value>>> {
-    let script = script();
-    let mut answers: Vec<Option<Result<Value>>> = steps.iter().map(|_| None).collect();
-    for is_first in [true, false] {
-        let open: Vec<usize> = (0..steps.len()).filter(|at| answers[*at].is_none()).collect();
-        if open.is_empty() {
-            break;
-        }
-        let mut pipeline = ::redis::Pipeline::with_capacity(open.len());
-        pipeline.ignore_errors();
-        for at in &open {
-            pipeline.add_command(command(script.get_hash(), &steps[*at]));
-        }
-        let values: Vec<::redis::RedisResult<Value>> =
-            pipeline.query_async(&mut connection).await.map_err(|error| explain(shown, &error))?;
-        for (at, value) in open.into_iter().zip(values) {
-            match value {
-                Err(error) if is_first && error.kind() == ::redis::ErrorKind::Server(ServerErrorKind::NoScript) => {}
-                value => answers[at] = Some(value.map_err(|error| explain(shown, &error))),
-            }
-        }
-        if is_first && answers.iter().any(Option::is_none) {
-            script.load_async(&mut connection).await.map_err(|error| explain(shown, &error))?;
-        }
-    }
-    Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(unreachable(shown, "it does not keep scripts")))).collect())
-}
-
-fn command(hash: &str, step: &Step) -> Cmd {
-    let mut command = ::redis::cmd("EVALSHA");
-    command.arg(hash).arg(step.keys.len()).arg(&step.keys);
-    for arg in &step.args {
-        command.arg(arg);
-    }
-    command
-}
-
-async fn scan(mut connection: MultiplexedConnection, pattern: &str) -> ::redis::RedisResult<Vec<String>> {
-    let (mut names, mut cursor) = (Vec::new(), 0_u64);
-    loop {
-        let mut command = ::redis::cmd("SCAN");
-        command.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN).arg("TYPE").arg("hash");
-        let (next, page): (u64, Vec<Vec<u8>>) = command.query_async(&mut connection).await?;
-        // What is no text is none of ours.
-        names.extend(page.into_iter().filter_map(|name| String::from_utf8(name).ok()));
-        cursor = next;
-        if cursor == 0 {
-            return Ok(names);
-        }
-    }
-}
-
-/// What kind of server it is.
-async fn look_at(connection: &mut MultiplexedConnection, shown: &str) -> Result<Server> {
-    let info: String = ::redis::cmd("INFO").query_async(connection).await.map_err(|error| explain(shown, &error))?;
-    let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    let version = field("redis_version").unwrap_or_default();
-    let mut numbers = version.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
-    let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    if (major, minor) < (6, 2) {
-        return Err(Error::new(Kind::Incompatible, format!("{shown} is of version {version}: 6.2 or a later one is needed")));
-    }
-    if let Some(policy) = field("maxmemory_policy").filter(|policy| *policy != "noeviction") {
-        tracing::warn!(store = %shown, policy, "the server may drop locks when its memory is full: set maxmemory-policy to noeviction");
-    }
-    Ok(Server { durable: field("aof_enabled") == Some("1") })
+/// Whether nobody is at the other end, or one that writes no more: another connection may lead to the one that does.
+fn is_broken(error: &RedisError) -> bool {
+    let kind = error.kind();
+    kind == ErrorKind::Io
+        || kind == ErrorKind::ClusterConnectionNotFound
+        || matches!(kind, ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown))
 }

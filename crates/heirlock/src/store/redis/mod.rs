@@ -11,56 +11,79 @@
 //! # How it works
 //! Each verb is one script, one round trip, and atomic as all scripts are: the [ledger](crate::lease::ledger) over three keys of one hash slot, at the
 //! server's time. What a step tells others is published to the channels of their sessions, each of which its process has subscribed to.
-//! One connection carries requests and hints (RESP3); if it breaks, it is made anew.
+//! One connection carries requests and hints (RESP3), in a cluster one to each node. If it breaks, is silent for five seconds, or leads to a server that
+//! is a replica now, it is made anew: Sentinels are asked again who the primary is, and a cluster where its slots are.
 //!
 //! # What is kept
 //! `heirlock:{NAME}` (a hash), `heirlock:{NAME}:q` and `heirlock:{NAME}:d` (sorted sets), with `{`, `}` and `%` of the key percent-encoded. They go a day
 //! after their last use: fences go on from the server's clock.
 //!
 //! # What it needs
-//! A server from version 6.2 on that does not evict: locks that are dropped for want of memory are held by nobody. A user of its own needs the
-//! [`COMMANDS`], and of keys and channels those that begin with `heirlock:`.
+//! A server from version 6.2 on that does not evict: locks that are dropped for want of memory are held by nobody. What of this it can see, and what else
+//! of the settings can lose locks, it says when it connects (a `tracing` warning each), and to who asks
+//! ([`Store::warnings`](crate::lease::Store::warnings)). A user of its own needs the [`COMMANDS`], and of keys and channels those that begin with
+//! `heirlock:`.
+//!
+//! TLS (`rediss://`) trusts the authorities of the system, or those of a file. It uses the process's provider of cryptography for `rustls`, and makes
+//! `ring` that if there is none.
+//!
+//! # What a failover can lose
+//! Replication is asynchronous: a replica that takes over may lack the last grants, and somebody else is granted what is held already. The first holder
+//! finds out at its next renewal, and fences tell the two apart ([`crate::lease::FencedResource`]). [`Options::wait`] narrows it.
 
+mod address;
+mod connection;
+mod health;
 mod link;
+mod replicas;
 #[cfg(test)]
 mod tests;
 mod trouble;
 mod wire;
 
+use std::collections::HashSet;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::Value;
 
-use self::link::{Link, Server};
+use self::address::{Address, Form, SentinelUser, Tls};
+use self::health::Health;
+use self::link::Link;
 use self::wire::{Names, Step};
+use crate::connect::encode;
 use crate::lease::{Answer, Beat, Capabilities, Enter, Evict, Key, KeyView, Leave, Left, Pending, SessionId, Sink, Store, check_part};
 use crate::{Error, Kind, Result};
 
 /// The commands that a user needs, as ACL rules name them, beside the keys and channels that begin with `heirlock:`.
-pub const COMMANDS: [&str; 21] = [
+pub const COMMANDS: [&str; 25] = [
     "hello",
     "select",
     "info",
+    "role",
     "scan",
-    "script|load",
+    "eval",
     "evalsha",
     "hget",
+    "hmget",
     "hset",
     "hdel",
     "del",
     "exists",
     "zadd",
     "zrem",
-    "zrange",
     "zrangebyscore",
     "pexpire",
     "time",
+    "wait",
     "publish",
     "subscribe",
     "unsubscribe",
     "ping",
+    "cluster|slots",
+    "asking",
 ];
 /// How many keys a look through all of them takes at a time.
 const PAGE: usize = 500;
@@ -70,13 +93,17 @@ pub struct RedisStore {
     link: Arc<Link>,
     names: Names,
     url: String,
+    wait: u32,
     durable: bool,
 }
 
 /// How to reach a [`RedisStore`].
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Options {
     prefix: String,
+    wait: u32,
+    tls: Tls,
+    sentinel: SentinelUser,
 }
 
 impl Options {
@@ -87,15 +114,88 @@ impl Options {
         self
     }
 
-    /// Connects to the server at this URL: `redis://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]`.
+    /// Lets a grant or renewal count only once so many replicas have it, so that those which take over know of it. While too few answer, nothing is
+    /// granted or renewed; a ticket keeps its place meanwhile, and is withdrawn when its caller gives up.
+    ///
+    /// It costs a second connection, and each grant the way to the replicas and back. It narrows what a failover can lose, and does not close it: the
+    /// replica that takes over may be another one.
+    #[must_use]
+    pub fn wait(mut self, replicas: u32) -> Self {
+        self.wait = replicas;
+        self
+    }
+
+    /// Trusts the authorities in this PEM file, and not those of the system; for `rediss` URLs.
+    #[must_use]
+    pub fn ca(mut self, file: impl Into<PathBuf>) -> Self {
+        self.tls.ca = Some(file.into());
+        self
+    }
+
+    /// Shows this certificate to the server, which wants one, with its key; both are PEM files. For `rediss` URLs.
+    #[must_use]
+    pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.tls.certificate = Some((certificate.into(), key.into()));
+        self
+    }
+
+    /// The password that the Sentinels want; the URL has that of the servers.
+    #[must_use]
+    pub fn sentinel_password(mut self, password: impl Into<String>) -> Self {
+        self.sentinel.password = Some(password.into());
+        self
+    }
+
+    /// The user by which the Sentinels know who asks; theirs by default.
+    #[must_use]
+    pub fn sentinel_user(mut self, name: impl Into<String>) -> Self {
+        self.sentinel.name = Some(name.into());
+        self
+    }
+
+    /// Connects to the servers at this URL; with `rediss` in the place of `redis`, by TLS.
+    ///
+    /// | URL | is |
+    /// |---|---|
+    /// | `redis://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]` | one server |
+    /// | `redis+sentinel://[USER[:PASSWORD]@]SENTINEL[:PORT][,SENTINEL...]/SERVICE[/DATABASE]` | the primary that Sentinels name |
+    /// | `redis+cluster://[USER[:PASSWORD]@]NODE[:PORT][,NODE...]` | a cluster, found by some of its nodes |
     ///
     /// # Errors
-    /// `Invalid` for a URL or prefix that cannot be used, or a password or user that the server refuses; `Incompatible` for a server before 6.2;
-    /// `Unreachable` if it does not answer; `Storage` if it cannot do its work. No error shows a password.
+    /// `Invalid` for a URL, prefix or certificate that cannot be used, or a password or user that the server refuses; `Incompatible` for a server
+    /// before 6.2; `Unreachable` if it does not answer; `Storage` if it cannot do its work. No error shows a password.
     pub async fn connect(self, url: &str) -> Result<RedisStore> {
         check_part(&self.prefix)?;
-        let (link, Server { durable }) = Link::connect(url).await?;
-        Ok(RedisStore { link: Arc::new(link), names: Names::new(&self.prefix), url: crate::redact(url), durable })
+        let address = Address::parse(url, &self.tls, &self.sentinel)?;
+        let (url, in_cluster) = (self.url(&address.shown), matches!(address.form, Form::Cluster(_)));
+        let (link, servers) = Link::connect(address, self.wait).await?;
+        let durable = servers.iter().all(Health::is_durable);
+        let store = RedisStore { link: Arc::new(link), names: Names::new(&self.prefix, in_cluster), url, wait: self.wait, durable };
+        for warning in store.told(&servers) {
+            tracing::warn!(store = %store.url, "{warning}");
+        }
+        Ok(store)
+    }
+
+    /// As operators see it: what leads to the same store again, but for what is secret.
+    fn url(&self, shown: &str) -> String {
+        let file = |name, path: &Path| format!("{name}={}", encode(&path.to_string_lossy(), "%&#+?@"));
+        let parameters = [
+            (!self.prefix.is_empty()).then(|| format!("prefix={}", encode(&self.prefix, "%&#+?@"))),
+            (self.wait > 0).then(|| format!("wait={}", self.wait)),
+            self.tls.ca.as_ref().map(|path| file("ca", path)),
+            self.tls.certificate.as_ref().map(|(path, _)| file("cert", path)),
+            self.tls.certificate.as_ref().map(|(_, path)| file("key", path)),
+        ];
+        let parameters: Vec<String> = parameters.into_iter().flatten().collect();
+        if parameters.is_empty() { shown.to_owned() } else { format!("{shown}?{}", parameters.join("&")) }
+    }
+}
+
+impl fmt::Debug for Options {
+    /// Without passwords.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options").field("prefix", &self.prefix).field("wait", &self.wait).field("tls", &self.tls).finish_non_exhaustive()
     }
 }
 
@@ -111,6 +211,14 @@ impl RedisStore {
     /// How to reach one.
     pub fn options() -> Options {
         Options::default()
+    }
+
+    /// What the servers' settings can do to locks; of several the same is said once.
+    fn told(&self, servers: &[Health]) -> Vec<String> {
+        let mut all: Vec<String> = servers.iter().flat_map(|server| server.warnings(self.wait)).collect();
+        let mut seen = HashSet::new();
+        all.retain(|warning| seen.insert(warning.clone()));
+        all
     }
 
     async fn step(&self, step: Step) -> Result<Value> {
@@ -181,6 +289,10 @@ impl Store for RedisStore {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities { shared: true, durable: self.durable, notices: true }
+    }
+
+    fn warnings(&self) -> Pending<'_, Vec<String>> {
+        Box::pin(async move { Ok(self.told(&self.link.look().await?)) })
     }
 
     fn url(&self) -> String {

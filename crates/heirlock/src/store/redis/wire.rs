@@ -20,6 +20,8 @@ const LONGEST_MS: u64 = 1 << 52;
 pub(super) struct Step {
     pub(super) keys: [String; 3],
     pub(super) args: Vec<Vec<u8>>,
+    /// Whether it can make its ticket one that holds.
+    pub(super) grants: bool,
 }
 
 /// The channel of a session's hints.
@@ -30,18 +32,20 @@ pub(super) fn channel(session: SessionId) -> String {
 /// How keys are called on the server.
 pub(super) struct Names {
     prefix: String,
+    in_cluster: bool,
 }
 
 impl Names {
-    pub(super) fn new(prefix: &str) -> Names {
-        Names { prefix: prefix.to_owned() }
+    pub(super) fn new(prefix: &str, in_cluster: bool) -> Names {
+        Names { prefix: prefix.to_owned(), in_cluster }
     }
 
     fn step(&self, verb: &str, key: &Key) -> Step {
         let name = format!("{OURS}{{{}{}}}", encode(&self.prefix), encode(key.as_str()));
         let keys = [name.clone(), format!("{name}:q"), format!("{name}:d")];
-        // The time is the server's.
-        Step { keys, args: vec![verb.into(), key.as_str().into(), Vec::new()] }
+        // The time is the server's. In a cluster all three keys exist if one does.
+        let how = if self.in_cluster { "all" } else { "" };
+        Step { keys, args: vec![verb.into(), key.as_str().into(), how.into()], grants: matches!(verb, "enter" | "beat") }
     }
 
     pub(super) fn enter(&self, key: &Key, request: &Enter) -> Step {
@@ -213,6 +217,11 @@ pub(super) fn answer(value: &Value) -> Result<Answer> {
         b"M" => Answer::Mismatch { slots: parts.int()? },
         _ => return Err(nonsense(value)),
     })
+}
+
+/// Whether it says that the ticket holds.
+pub(super) fn is_grant(value: &Value) -> bool {
+    matches!(answer(value), Ok(Answer::Held(_)))
 }
 
 pub(super) fn reason(number: i64) -> Option<Reason> {

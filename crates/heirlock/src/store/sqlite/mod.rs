@@ -49,6 +49,7 @@ use futures_channel::oneshot;
 use self::engine::Outside;
 use self::mailbox::Mailbox;
 pub use self::time::{KernelClock, StoreClock, StoreTime};
+use crate::connect::encode;
 use crate::lease::{
     Answer, Beat, Capabilities, Enter, Evict, Key, KeyView, Leave, Left, Pending, Reason, SessionId, Sink, Store, Was, check_part, ledger,
 };
@@ -188,20 +189,6 @@ impl Options {
 
 /// The mode of a new file, unless said otherwise: its owner's alone.
 const DEFAULT_MODE: u32 = 0o600;
-
-/// The text with these characters, and those that no URL shows, percent-encoded.
-fn encode(text: &str, special: &str) -> String {
-    let mut encoded = String::new();
-    for c in text.chars() {
-        if special.contains(c) || c.is_control() {
-            let mut bytes = [0; 4];
-            c.encode_utf8(&mut bytes).bytes().for_each(|byte| encoded += &format!("%{byte:02X}"));
-        } else {
-            encoded.push(c);
-        }
-    }
-    encoded
-}
 
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use redis::{Client, Connection};
+use rustix::process::{Pid, Signal, kill_process};
 
 pub(crate) struct Server {
     child: Child,
@@ -28,6 +29,10 @@ impl Server {
         }
     }
 
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     /// With something before the host: a user and a password.
     pub(crate) fn url(&self, who: &str) -> String {
         format!("redis://{who}127.0.0.1:{}", self.port)
@@ -38,10 +43,20 @@ impl Server {
         Client::open(self.url(who)).unwrap().get_connection().unwrap()
     }
 
+    /// What to stop and to continue it by.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// As a power cut does it.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// Stopped, it is silent, and keeps its connections.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// At the same place, after a [`Server::kill`].

@@ -1,0 +1,210 @@
+//! A connection to the servers, in each form that they have, and what is done over it.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use ::redis::aio::MultiplexedConnection;
+use ::redis::cluster_async::ClusterConnection;
+use ::redis::cluster_routing::{MultipleNodeRoutingInfo, ResponsePolicy, RoutingInfo, SingleNodeRoutingInfo};
+use ::redis::{AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Script, ServerErrorKind, Value};
+use futures_util::future::join_all;
+
+use super::address::{Address, Form};
+use super::wire::Step;
+
+/// How long a connection may take to be made.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long the server may take to answer, before the connection is taken for one that nobody is at the other end of.
+pub(super) const ANSWER: Duration = Duration::from_secs(5);
+/// How many names a look through all of them takes at a time.
+const SCAN: usize = 500;
+
+/// Where what the server sends by itself goes.
+pub(super) type Pushes = Arc<dyn ::redis::aio::AsyncPushSender>;
+
+/// The step of the ledger, for all verbs.
+pub(super) fn script() -> &'static Script {
+    static SCRIPT: OnceLock<Script> = OnceLock::new();
+    SCRIPT.get_or_init(|| Script::new(LEDGER))
+}
+
+const LEDGER: &str = include_str!("ledger.lua");
+
+/// A connection; its copies are the same one.
+#[derive(Clone)]
+pub(super) enum Connection {
+    One(MultiplexedConnection),
+    /// One to each node, which makes itself anew when a node goes or a slot moves.
+    Cluster(ClusterConnection),
+}
+
+/// Why there is none.
+pub(super) enum NoConnection {
+    Error(RedisError),
+    TooLate,
+}
+
+impl Connection {
+    /// A new one. What the server sends by itself goes to `pushes`, if anywhere.
+    pub(super) async fn make(address: &Address, pushes: Option<Pushes>) -> Result<Connection, NoConnection> {
+        match tokio::time::timeout(CONNECT * 2, Connection::make_at_leisure(address, pushes)).await {
+            Ok(made) => made.map_err(NoConnection::Error),
+            Err(_) => Err(NoConnection::TooLate),
+        }
+    }
+
+    async fn make_at_leisure(address: &Address, pushes: Option<Pushes>) -> RedisResult<Connection> {
+        let mut config = AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT)).set_response_timeout(Some(ANSWER));
+        let client = match &address.form {
+            Form::One(client) => client.clone(),
+            Form::Sentinel(sentinels) => sentinels.client()?.async_get_client().await?,
+            Form::Cluster(nodes) => return Ok(Connection::Cluster(nodes.client(pushes, ANSWER)?.get_async_connection().await?)),
+        };
+        if let Some(pushes) = pushes {
+            config = config.set_push_sender(pushes);
+        }
+        Ok(Connection::One(client.get_multiplexed_async_connection_with_config(&config).await?))
+    }
+
+    pub(super) async fn subscribe(&mut self, channels: Vec<String>) -> RedisResult<()> {
+        match self {
+            _ if channels.is_empty() => Ok(()),
+            Connection::One(connection) => connection.subscribe(channels).await,
+            // One for each, since each belongs to a node of its own.
+            Connection::Cluster(connection) => {
+                let all = channels.into_iter().map(|channel| {
+                    let mut connection = connection.clone();
+                    async move { connection.subscribe(channel).await }
+                });
+                join_all(all).await.into_iter().collect()
+            }
+        }
+    }
+
+    pub(super) async fn unsubscribe(&mut self, channel: &str) -> RedisResult<()> {
+        match self {
+            Connection::One(connection) => connection.unsubscribe(channel).await,
+            Connection::Cluster(connection) => connection.unsubscribe(channel).await,
+        }
+    }
+
+    /// Runs steps in one round trip, all at once. An error of the whole is one of each.
+    pub(super) async fn run(&self, steps: &[Step]) -> Vec<RedisResult<Value>> {
+        match self {
+            Connection::One(connection) => run_in_order(connection, steps).await,
+            // The driver finds each one's node, and follows it when it moves; what goes to one node goes in one write.
+            Connection::Cluster(connection) => join_all(steps.iter().map(|step| run_in_cluster(connection, step))).await,
+        }
+    }
+
+    /// The names that match.
+    pub(super) async fn scan(&self, pattern: &str) -> RedisResult<Vec<String>> {
+        let names = match self {
+            Connection::One(connection) => scan(pattern, |command| one(connection, command)).await?,
+            Connection::Cluster(connection) => {
+                let mut names = BTreeSet::new();
+                for (node, _) in on_each(connection, ::redis::cmd("PING")).await? {
+                    names.extend(scan(pattern, |command| at(connection, &node, command)).await?);
+                }
+                names.into_iter().collect()
+            }
+        };
+        // What is no text is none of ours.
+        Ok(names.into_iter().filter_map(|name| String::from_utf8(name).ok()).collect())
+    }
+
+    /// What a command answers, on each node that is written to.
+    pub(super) async fn ask_each(&self, command: Cmd) -> RedisResult<Vec<Value>> {
+        match self {
+            Connection::One(connection) => Ok(vec![one(connection, command).await?]),
+            Connection::Cluster(connection) => Ok(on_each(connection, command).await?.into_iter().map(|(_, answer)| answer).collect()),
+        }
+    }
+}
+
+/// The script by its hash or, where the server has forgotten it, as a whole.
+pub(super) fn command(step: &Step, whole: bool) -> Cmd {
+    let mut command = ::redis::cmd(if whole { "EVAL" } else { "EVALSHA" });
+    command.arg(if whole { LEDGER } else { script().get_hash() }).arg(step.keys.len()).arg(&step.keys);
+    for arg in &step.args {
+        command.arg(arg);
+    }
+    command
+}
+
+pub(super) fn forgot_script(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+async fn one(connection: &MultiplexedConnection, command: Cmd) -> RedisResult<Value> {
+    command.query_async(&mut connection.clone()).await
+}
+
+async fn run_in_order(connection: &MultiplexedConnection, steps: &[Step]) -> Vec<RedisResult<Value>> {
+    let mut answers: Vec<Option<RedisResult<Value>>> = steps.iter().map(|_| None).collect();
+    for knows_script in [true, false] {
+        let open: Vec<usize> = (0..steps.len()).filter(|at| answers[*at].is_none()).collect();
+        if open.is_empty() {
+            break;
+        }
+        let mut pipeline = Pipeline::with_capacity(open.len());
+        pipeline.ignore_errors();
+        for (nth, at) in open.iter().enumerate() {
+            // The first of those that met a server without the script brings it for the others.
+            pipeline.add_command(command(&steps[*at], !knows_script && nth == 0));
+        }
+        let values: RedisResult<Vec<RedisResult<Value>>> = pipeline.query_async(&mut connection.clone()).await;
+        match values {
+            Ok(values) => {
+                for (at, value) in open.into_iter().zip(values) {
+                    match value {
+                        Err(error) if knows_script && forgot_script(&error) => {}
+                        value => answers[at] = Some(value),
+                    }
+                }
+            }
+            Err(error) => open.into_iter().for_each(|at| answers[at] = Some(Err(error.clone()))),
+        }
+    }
+    answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(incomplete()))).collect()
+}
+
+async fn run_in_cluster(connection: &ClusterConnection, step: &Step) -> RedisResult<Value> {
+    let mut connection = connection.clone();
+    match command(step, false).query_async(&mut connection).await {
+        Err(error) if forgot_script(&error) => command(step, true).query_async(&mut connection).await,
+        answer => answer,
+    }
+}
+
+/// Fewer answers than requests.
+fn incomplete() -> RedisError {
+    (ErrorKind::UnexpectedReturnType, "an answer is missing").into()
+}
+
+async fn scan<F: Future<Output = RedisResult<Value>>>(pattern: &str, ask: impl Fn(Cmd) -> F) -> RedisResult<Vec<Vec<u8>>> {
+    let (mut names, mut cursor) = (Vec::new(), 0_u64);
+    loop {
+        let mut command = ::redis::cmd("SCAN");
+        command.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN).arg("TYPE").arg("hash");
+        let (next, page): (u64, Vec<Vec<u8>>) = ::redis::from_redis_value(ask(command).await?)?;
+        names.extend(page);
+        cursor = next;
+        if cursor == 0 {
+            return Ok(names);
+        }
+    }
+}
+
+/// The answers of all primaries of a cluster, by their addresses.
+async fn on_each(connection: &ClusterConnection, command: Cmd) -> RedisResult<Vec<(String, Value)>> {
+    let all = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, Some(ResponsePolicy::Special)));
+    ::redis::from_redis_value(connection.clone().route_command(command, all).await?).map_err(Into::into)
+}
+
+async fn at(connection: &ClusterConnection, node: &str, command: Cmd) -> RedisResult<Value> {
+    let address = node.rsplit_once(':').and_then(|(host, port)| Some((host.to_owned(), port.parse().ok()?)));
+    let (host, port) = address.ok_or_else(incomplete)?;
+    connection.clone().route_command(command, RoutingInfo::SingleNode(SingleNodeRoutingInfo::ByAddress { host, port })).await
+}

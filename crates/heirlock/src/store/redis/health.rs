@@ -1,0 +1,95 @@
+//! What can be seen of the servers: whether they can be used at all, and what of their settings can lose locks.
+
+use ::redis::{RedisResult, Value};
+
+use super::address::{Address, Form};
+use super::connection::Connection;
+use super::trouble::explain;
+use crate::{Error, Kind, Result};
+
+/// What one server tells of itself.
+#[derive(Debug, Default)]
+pub(super) struct Health {
+    version: String,
+    /// `standalone`, `sentinel` or `cluster`.
+    mode: String,
+    policy: String,
+    has_log: bool,
+    /// What `appendfsync` is, where it may be asked for.
+    log_sync: Option<String>,
+    replicas: u32,
+}
+
+impl Health {
+    /// Of all servers that are written to.
+    pub(super) async fn of(connection: &Connection, shown: &str) -> Result<Vec<Health>> {
+        let infos = connection.ask_each(::redis::cmd("INFO")).await.map_err(|error| explain(shown, &error))?;
+        let mut all: Vec<Health> = infos.into_iter().map(read).collect::<RedisResult<_>>().map_err(|error| explain(shown, &error))?;
+        // Often forbidden; then nothing is said of it.
+        let mut ask = ::redis::cmd("CONFIG");
+        ask.arg("GET").arg("appendfsync");
+        if let Ok(answers) = connection.ask_each(ask).await {
+            for (one, answer) in all.iter_mut().zip(answers) {
+                one.log_sync =
+                    ::redis::from_redis_value::<Vec<(String, String)>>(answer).ok().and_then(|pairs| Some(pairs.into_iter().next()?.1));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Refuses what cannot be used, or not so.
+    pub(super) fn check(&self, address: &Address) -> Result<()> {
+        let shown = &address.shown;
+        let mut numbers = self.version.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
+        let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        if (major, minor) < (6, 2) {
+            let version = &self.version;
+            return Err(Error::new(Kind::Incompatible, format!("{shown} is of version {version}: 6.2 or a later one is needed")));
+        }
+        match (self.mode.as_str(), &address.form) {
+            ("sentinel", _) => Err(Error::new(Kind::Invalid, format!("{shown} is a Sentinel: give redis+sentinel://HOST:PORT/SERVICE"))),
+            ("cluster", Form::One(_) | Form::Sentinel(_)) => {
+                Err(Error::new(Kind::Invalid, format!("{shown} belongs to a cluster: give redis+cluster://HOST:PORT")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a restart loses nothing that was answered.
+    pub(super) fn is_durable(&self) -> bool {
+        self.has_log && self.log_sync.as_deref() == Some("always")
+    }
+
+    /// What can lose locks, and what to do, when grants wait for so many replicas.
+    pub(super) fn warnings(&self, wait: u32) -> Vec<String> {
+        let mut said = Vec::new();
+        if self.policy != "noeviction" {
+            said.push(format!("{} can drop locks when its memory is full: set maxmemory-policy to noeviction", self.policy));
+        }
+        match (self.has_log, self.log_sync.as_deref()) {
+            (false, _) => said.push("a restart forgets all leases: set appendonly yes and appendfsync always".to_owned()),
+            (true, None | Some("always")) => {}
+            (true, Some(other)) => said.push(format!("a crash can forget the last leases, for appendfsync is {other}: set it to always")),
+        }
+        if wait == 0 && self.replicas > 0 {
+            said.push("a replica that takes over may not know the last leases: add ?wait=1 to the URL".to_owned());
+        }
+        if wait > self.replicas {
+            said.push(format!("it has {} replicas and wait={wait} needs more: nothing can be locked", self.replicas));
+        }
+        said
+    }
+}
+
+fn read(info: Value) -> RedisResult<Health> {
+    let info: String = ::redis::from_redis_value(info)?;
+    let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap_or_default().to_owned();
+    Ok(Health {
+        version: field("redis_version"),
+        mode: field("redis_mode"),
+        policy: field("maxmemory_policy"),
+        has_log: field("aof_enabled") == "1",
+        log_sync: None,
+        replicas: field("connected_slaves").parse().unwrap_or(0),
+    })
+}

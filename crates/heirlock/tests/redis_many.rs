@@ -1,0 +1,31 @@
+//! One session that holds very many keys on Redis, in each of its forms. `ci/services` starts the servers.
+#![cfg(feature = "redis")]
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "common/many_keys.rs"]
+mod many_keys;
+
+use heirlock::lease::SessionId;
+
+/// In a namespace of its own on the servers of this variable. One after the other: each is a load by itself.
+async fn case_s16(variable: &str) {
+    static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    let servers = std::env::var(variable).unwrap_or_else(|_| panic!("{variable}: run the tests by ci/test, or by ci/services"));
+    let _turn = TURN.lock().await;
+    many_keys::ten_thousand_keys(&format!("{servers}?prefix={:016x}/", SessionId::random().unwrap().0), 10).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn case_s16_ten_thousand_keys_on_one_server() {
+    case_s16("HEIRLOCK_TEST_REDIS").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn case_s16_ten_thousand_keys_through_sentinels() {
+    case_s16("HEIRLOCK_TEST_REDIS_SENTINEL").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn case_s16_ten_thousand_keys_on_a_cluster() {
+    case_s16("HEIRLOCK_TEST_REDIS_CLUSTER").await;
+}
