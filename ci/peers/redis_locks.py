@@ -1,7 +1,8 @@
 """Lock libraries in Python over Redis, as benches/redis of heirlock-bench asks for them. Prints JSON.
 
 redis_locks.py URL hand_over LIBRARY TIMES: from the call of release in one process to the lock in another that waits; a list of microseconds.
-redis_locks.py URL contended LIBRARY CONTENDERS SECONDS: locks a second of so many threads on one key.
+redis_locks.py URL contended LIBRARY CONTENDERS SECONDS: locks a second of so many processes on one key, and how many
+    of them another had before.
 """
 
 import json
@@ -69,24 +70,28 @@ def hand_over(times):
     return spans
 
 
-def contend(name, ready, begin, counts, number, seconds):
+def contend(name, ready, begin, locks, passes, last, number, seconds):
     lock = new_lock(name)
     ready.release()
     begin.wait()
     until = time.monotonic() + seconds
     while True:
         lock.acquire()
-        lock.release()
         if time.monotonic() >= until:
+            lock.release()
             return
-        counts[number] += 1
+        # Only who holds the lock is here.
+        locks.value += 1
+        passes.value += last.value != number
+        last.value = number
+        lock.release()
 
 
 def contended(contenders, seconds):
     context = multiprocessing.get_context("fork")
-    name, counts = new_name(), context.Array("q", contenders, lock=False)
+    locks, passes, last = (context.Value("q", start, lock=False) for start in (0, 0, -1))
     ready, begin = context.Semaphore(0), context.Event()
-    rest = (name, ready, begin, counts)
+    rest = (new_name(), ready, begin, locks, passes, last)
     processes = [context.Process(target=contend, args=(*rest, number, seconds)) for number in range(contenders)]
     for process in processes:
         process.start()
@@ -95,8 +100,7 @@ def contended(contenders, seconds):
     begin.set()
     for process in processes:
         process.join()
-    print(sorted(counts), file=sys.stderr)
-    return sum(counts) / seconds
+    return {"locks": locks.value / seconds, "passes": passes.value / seconds}
 
 
 if __name__ == "__main__":

@@ -77,16 +77,15 @@ if raw and #raw == HEADER_LENGTH and now >= seen and now < due then
         end
     elseif verb == 'leave' and alone == speaker and counts == HELD and ARGV[5] == '1' and now + FORGET_MS / 2 <= kept then
         local from, settled, _, unsettled = unpack(RINGS, rings)
-        local is_full = settled == MOST_GRAVES
-        if unpack('<d', packed, 9) == IS_HELD and unpack('<d', packed, 129) < 0 and (is_full or settled + unsettled < MOST_GRAVES) then
+        local is_full = settled + unsettled >= MOST_GRAVES
+        if unpack('<d', packed, 9) == IS_HELD and unpack('<d', packed, 129) < 0 and (settled > 0 or not is_full) then
             if is_full then
-                -- The new one takes the place of the oldest.
-                call('HDEL', K, 't' .. speaker, 'g' .. call('HGET', K, 's' .. from):sub(1, 16))
-                rings = pack('BB', (from + 1) % MOST_GRAVES, settled) .. rings:sub(3)
+                call('HDEL', K, 't' .. speaker, 'g' .. call('HGET', K, 's' .. from):sub(1, 16), 's' .. from)
+                from, settled = (from + 1) % MOST_GRAVES, settled - 1
             else
                 call('HDEL', K, 't' .. speaker)
-                rings = pack('BB', from, settled + 1) .. rings:sub(3)
             end
+            rings = pack('BB', from, settled + 1) .. rings:sub(3)
             call('HSET', K, 'h', pack(HEADER, fence, arrivals, min(due, now + GRAVE_MS), now, kept, NEVER, NOBODY, FREE, rings),
                 's' .. (from + settled) % MOST_GRAVES, pack('<c16d', speaker, now + GRAVE_MS), 'g' .. speaker, GIVEN_BACK)
             answer = { 0 }
