@@ -1,4 +1,5 @@
-//! The conformance suite over Redis. `ci/services` starts the server, and says where it is.
+//! The conformance suite over Redis in each of its forms: one server, one with TLS and users, the primary that Sentinels name, a cluster. `ci/services`
+//! starts the servers, and says where they are.
 #![cfg(all(feature = "conformance", feature = "redis"))]
 // The factory is test code, though not within a test.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
@@ -9,16 +10,17 @@ use std::sync::Arc;
 use heirlock::conformance::{self, Factory};
 use heirlock::lease::{Pending, SessionId, Store};
 
-/// A namespace of its own on the server.
+/// A namespace of its own on the servers.
 struct Redis {
     url: String,
 }
 
 impl Redis {
-    fn new() -> Redis {
-        let server = std::env::var("HEIRLOCK_TEST_REDIS").expect("HEIRLOCK_TEST_REDIS: run the tests by ci/test, or by ci/services");
-        let sign = if server.contains('?') { '&' } else { '?' };
-        Redis { url: format!("{server}{sign}prefix={:016x}/", SessionId::random().unwrap().0) }
+    /// On those whose address is in this variable.
+    fn new(variable: &str) -> Redis {
+        let server = std::env::var(variable).unwrap_or_else(|_| panic!("{variable}: run the tests by ci/test, or by ci/services"));
+        let next = if server.contains('?') { '&' } else { '?' };
+        Redis { url: format!("{server}{next}prefix={:016x}/", SessionId::random().unwrap().0) }
     }
 }
 
@@ -34,10 +36,35 @@ impl Factory for Redis {
     }
 }
 
-heirlock::conformance_tests!(in_process: Redis::new());
-heirlock::conformance_tests!(processes: Redis::new());
+mod single {
+    use super::Redis;
+
+    heirlock::conformance_tests!(in_process: Redis::new("HEIRLOCK_TEST_REDIS"));
+    heirlock::conformance_tests!(processes: Redis::new("HEIRLOCK_TEST_REDIS"));
+}
+
+/// The processes that the others start would do the same as these sessions.
+mod tls {
+    use super::Redis;
+
+    heirlock::conformance_tests!(in_process: Redis::new("HEIRLOCK_TEST_REDIS_TLS"));
+}
+
+mod sentinel {
+    use super::Redis;
+
+    heirlock::conformance_tests!(in_process: Redis::new("HEIRLOCK_TEST_REDIS_SENTINEL"));
+    heirlock::conformance_tests!(processes: Redis::new("HEIRLOCK_TEST_REDIS_SENTINEL"));
+}
+
+mod cluster {
+    use super::Redis;
+
+    heirlock::conformance_tests!(in_process: Redis::new("HEIRLOCK_TEST_REDIS_CLUSTER"));
+    heirlock::conformance_tests!(processes: Redis::new("HEIRLOCK_TEST_REDIS_CLUSTER"));
+}
 
 #[test]
 fn no_case_is_omitted() {
-    assert!(conformance::omitted(&Redis::new()).is_empty());
+    assert!(conformance::omitted(&Redis::new("HEIRLOCK_TEST_REDIS")).is_empty());
 }

@@ -42,7 +42,7 @@ pub(super) struct Address {
 
 #[derive(Clone)]
 pub(super) enum Form {
-    One(Client),
+    One(Arc<Client>),
     Sentinel(Arc<Sentinels>),
     Cluster(Arc<Nodes>),
 }
@@ -82,10 +82,10 @@ impl Address {
         let form = match kind {
             "" => {
                 let info = one(rest)?;
-                Form::One(match certificates {
+                Form::One(Arc::new(match certificates {
                     Some(certificates) => Client::build_with_tls(info, certificates).map_err(invalid)?,
                     None => Client::open(info).map_err(invalid)?,
-                })
+                }))
             }
             "sentinel" => {
                 let Place { user, hosts, path } = Place::of(rest);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ::redis::aio::MultiplexedConnection;
+use ::redis::aio::{ConnectionLike, MultiplexedConnection};
 use ::redis::cluster_async::ClusterConnection;
 use ::redis::cluster_routing::{MultipleNodeRoutingInfo, ResponsePolicy, RoutingInfo, SingleNodeRoutingInfo};
 use ::redis::{AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Script, ServerErrorKind, Value};
@@ -57,7 +57,7 @@ impl Connection {
     async fn make_at_leisure(address: &Address, pushes: Option<Pushes>) -> RedisResult<Connection> {
         let mut config = AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT)).set_response_timeout(Some(ANSWER));
         let client = match &address.form {
-            Form::One(client) => client.clone(),
+            Form::One(client) => (**client).clone(),
             Form::Sentinel(sentinels) => sentinels.client()?.async_get_client().await?,
             Form::Cluster(nodes) => return Ok(Connection::Cluster(nodes.client(pushes, ANSWER)?.get_async_connection().await?)),
         };
@@ -94,7 +94,7 @@ impl Connection {
         match self {
             Connection::One(connection) => run_in_order(connection, steps).await,
             // The driver finds each one's node, and follows it when it moves; what goes to one node goes in one write.
-            Connection::Cluster(connection) => join_all(steps.iter().map(|step| run_in_cluster(connection, step))).await,
+            Connection::Cluster(connection) => join_all(steps.iter().map(|step| run_one(connection.clone(), step))).await,
         }
     }
 
@@ -142,6 +142,9 @@ async fn one(connection: &MultiplexedConnection, command: Cmd) -> RedisResult<Va
 }
 
 async fn run_in_order(connection: &MultiplexedConnection, steps: &[Step]) -> Vec<RedisResult<Value>> {
+    if let [step] = steps {
+        return vec![run_one(connection.clone(), step).await];
+    }
     let mut answers: Vec<Option<RedisResult<Value>>> = steps.iter().map(|_| None).collect();
     for knows_script in [true, false] {
         let open: Vec<usize> = (0..steps.len()).filter(|at| answers[*at].is_none()).collect();
@@ -170,8 +173,7 @@ async fn run_in_order(connection: &MultiplexedConnection, steps: &[Step]) -> Vec
     answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(incomplete()))).collect()
 }
 
-async fn run_in_cluster(connection: &ClusterConnection, step: &Step) -> RedisResult<Value> {
-    let mut connection = connection.clone();
+async fn run_one(mut connection: impl ConnectionLike, step: &Step) -> RedisResult<Value> {
     match command(step, false).query_async(&mut connection).await {
         Err(error) if forgot_script(&error) => command(step, true).query_async(&mut connection).await,
         answer => answer,

@@ -10,6 +10,9 @@ use std::time::Duration;
 
 use ::redis::{ErrorKind, PushInfo, PushKind, RedisError, ServerErrorKind, Value};
 use futures_channel::oneshot;
+use futures_util::StreamExt;
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep_until};
 
@@ -25,14 +28,34 @@ use crate::{Error, Kind, Result};
 
 /// Between two attempts to connect: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+/// The most requests that are taken together, and the most steps that then go in one write: so long waits the first for the answer of the last.
+const TOGETHER: usize = 64;
 
 /// What the thread is asked for.
 enum Job {
-    Steps(Vec<Step>, oneshot::Sender<Result<Vec<Result<Value>>>>),
+    Steps(Steps),
+    Other(Other),
+}
+
+/// What is asked for more rarely.
+enum Other {
     Scan(String, oneshot::Sender<Result<Vec<String>>>),
     Look(oneshot::Sender<Result<Vec<Health>>>),
     Listen(SessionId, Sink, oneshot::Sender<Result<()>>),
     Hush(SessionId, oneshot::Sender<Result<()>>),
+}
+
+/// Steps, and who waits for what they come to.
+struct Steps {
+    steps: Vec<Step>,
+    answer: oneshot::Sender<Result<Vec<Result<Value>>>>,
+}
+
+impl Steps {
+    /// Only what can grant waits for replicas.
+    fn grants(&self) -> bool {
+        self.steps.iter().any(|step| step.grants)
+    }
 }
 
 /// A handle to the thread, which ends when it is dropped.
@@ -62,33 +85,38 @@ impl Link {
         Ok((Link { jobs }, servers))
     }
 
-    async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<Result<T>>) -> Job) -> Result<T> {
+    async fn ask<T>(&self, other: impl FnOnce(oneshot::Sender<Result<T>>) -> Other) -> Result<T> {
         let (sender, answer) = oneshot::channel();
-        self.jobs.send(job(sender)).map_err(|_| closed())?;
+        self.send(Job::Other(other(sender)), answer).await
+    }
+
+    async fn send<T>(&self, job: Job, answer: oneshot::Receiver<Result<T>>) -> Result<T> {
+        self.jobs.send(job).map_err(|_| closed())?;
         answer.await.unwrap_or_else(|_| Err(closed()))
     }
 
     /// Runs steps in one round trip; answers each.
     pub(super) async fn steps(&self, steps: Vec<Step>) -> Result<Vec<Result<Value>>> {
-        self.ask(|sender| Job::Steps(steps, sender)).await
+        let (sender, answer) = oneshot::channel();
+        self.send(Job::Steps(Steps { steps, answer: sender }), answer).await
     }
 
     /// The names that match.
     pub(super) async fn scan(&self, pattern: String) -> Result<Vec<String>> {
-        self.ask(|sender| Job::Scan(pattern, sender)).await
+        self.ask(|sender| Other::Scan(pattern, sender)).await
     }
 
     /// What the servers tell of themselves.
     pub(super) async fn look(&self) -> Result<Vec<Health>> {
-        self.ask(Job::Look).await
+        self.ask(Other::Look).await
     }
 
     pub(super) async fn listen(&self, session: SessionId, sink: Sink) -> Result<()> {
-        self.ask(|sender| Job::Listen(session, sink, sender)).await
+        self.ask(|sender| Other::Listen(session, sink, sender)).await
     }
 
     pub(super) async fn hush(&self, session: SessionId) -> Result<()> {
-        self.ask(|sender| Job::Hush(session, sender)).await
+        self.ask(|sender| Other::Hush(session, sender)).await
     }
 }
 
@@ -130,6 +158,8 @@ struct Keeper {
     pause: Option<(Instant, Error)>,
     next_pause: Duration,
     events: UnboundedSender<Event>,
+    /// What is under way.
+    running: FuturesUnordered<LocalBoxFuture<'static, ()>>,
 }
 
 impl Keeper {
@@ -146,6 +176,7 @@ impl Keeper {
             next_pause: PAUSES.0,
             // Replaced before anything is sent.
             events: unbounded_channel().0,
+            running: FuturesUnordered::new(),
         }
     }
 
@@ -163,14 +194,16 @@ impl Keeper {
             return;
         }
         self.made = first.ok();
+        let mut jobs = Vec::with_capacity(TOGETHER);
         loop {
             let retry = self.pause.as_ref().filter(|_| !self.is_trying && self.wants_connection()).map(|(until, _)| *until);
             tokio::select! {
-                job = todo.recv() => match job {
-                    Some(job) => self.take(job),
-                    None => return,
+                taken = todo.recv_many(&mut jobs, TOGETHER) => match taken {
+                    0 => return,
+                    _ => self.take(&mut jobs),
                 },
                 Some(event) = news.recv() => self.hear(event),
+                Some(()) = self.running.next(), if !self.running.is_empty() => {}
                 () = sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => self.try_again(),
             }
         }
@@ -209,78 +242,119 @@ impl Keeper {
         }
         self.is_trying = true;
         let (attempt, events) = (self.attempt(), self.events.clone());
-        tokio::spawn(async move {
+        self.running.push(Box::pin(async move {
             let _ = events.send(Event::Attempt(attempt.await));
-        });
+        }));
     }
 
-    fn take(&mut self, job: Job) {
+    fn take(&mut self, jobs: &mut Vec<Job>) {
         match (&self.made, &self.pause) {
             (Some(made), _) => {
                 let made = made.clone();
-                self.start(job, made);
+                self.start(jobs, &made);
             }
             (None, Some((until, why))) if !self.is_trying && Instant::now() < *until => {
                 let why = again(why);
-                self.refuse(job, &why);
+                jobs.drain(..).for_each(|job| self.refuse(job, &why));
             }
             (None, _) => {
-                self.waiting.push(job);
+                self.waiting.append(jobs);
                 self.try_again();
             }
         }
     }
 
-    /// Does it beside the others: each waits for its own answer.
-    fn start(&mut self, job: Job, made: Made) {
-        let report = Report { shown: Arc::clone(&self.address.shown), number: made.number, events: self.events.clone() };
-        let Made { mut connection, replicas, .. } = made;
-        match job {
-            Job::Steps(steps, answer) => drop(tokio::spawn(async move {
-                // Only what can grant waits for replicas.
-                let answers = match replicas.filter(|_| steps.iter().any(|step| step.grants)) {
-                    Some(replicas) => replicas.run(steps).await.into_iter().map(|waited| report.waited(waited)).collect(),
-                    None => connection.run(&steps).await.into_iter().map(|answer| report.answer(answer)).collect(),
+    fn start(&mut self, jobs: &mut Vec<Job>, made: &Made) {
+        let (mut plain, mut granting, mut count) = (Vec::new(), Vec::new(), 0);
+        for job in jobs.drain(..) {
+            match job {
+                Job::Steps(steps) => {
+                    if count + steps.steps.len() > TOGETHER {
+                        self.run(std::mem::take(&mut plain), std::mem::take(&mut granting), made);
+                        count = 0;
+                    }
+                    count += steps.steps.len();
+                    if made.replicas.is_some() && steps.grants() { granting.push(steps) } else { plain.push(steps) }
+                }
+                Job::Other(other) => self.start_other(other, made.clone()),
+            }
+        }
+        self.run(plain, granting, made);
+    }
+
+    /// Runs steps in one round trip, but for those that wait for replicas.
+    fn run(&mut self, plain: Vec<Steps>, granting: Vec<Steps>, made: &Made) {
+        for (jobs, replicas) in [(plain, None), (granting, made.replicas.clone())] {
+            if jobs.is_empty() {
+                continue;
+            }
+            let (report, connection) = (self.report(made), made.connection.clone());
+            self.running.push(Box::pin(async move {
+                let (mut all, mut takers) = (Vec::new(), Vec::with_capacity(jobs.len()));
+                for Steps { mut steps, answer } in jobs {
+                    takers.push((steps.len(), answer));
+                    all.append(&mut steps);
+                }
+                let answers: Vec<Result<Value>> = match replicas {
+                    Some(replicas) => replicas.run(all).await.into_iter().map(|waited| report.waited(waited)).collect(),
+                    None => connection.run(&all).await.into_iter().map(|answer| report.answer(answer)).collect(),
                 };
-                let _ = answer.send(Ok(answers));
-            })),
-            Job::Scan(pattern, answer) => drop(tokio::spawn(async move {
+                let mut answers = answers.into_iter();
+                for (count, taker) in takers {
+                    // The caller may have gone.
+                    let _ = taker.send(Ok(answers.by_ref().take(count).collect()));
+                }
+            }));
+        }
+    }
+
+    fn report(&self, made: &Made) -> Report {
+        Report { shown: Arc::clone(&self.address.shown), number: made.number, events: self.events.clone() }
+    }
+
+    /// Does it beside the others: each waits for its own answer.
+    fn start_other(&mut self, other: Other, made: Made) {
+        let report = self.report(&made);
+        let mut connection = made.connection;
+        let doing: LocalBoxFuture<'static, ()> = match other {
+            Other::Scan(pattern, answer) => Box::pin(async move {
                 let _ = answer.send(report.answer(connection.scan(&pattern).await));
-            })),
-            Job::Look(answer) => drop(tokio::spawn(async move {
+            }),
+            Other::Look(answer) => Box::pin(async move {
                 let _ = answer.send(Health::of(&connection, &report.shown).await);
-            })),
-            Job::Listen(session, sink, answer) => {
+            }),
+            Other::Listen(session, sink, answer) => {
                 let name = channel(session);
                 self.sinks.insert(name.clone(), sink);
-                tokio::spawn(async move {
+                Box::pin(async move {
                     let done = report.answer(connection.subscribe(vec![name.clone()]).await);
                     if done.is_err() {
                         let _ = report.events.send(Event::Unheard(name));
                     }
                     let _ = answer.send(done);
-                });
+                })
             }
-            Job::Hush(session, answer) => {
+            Other::Hush(session, answer) => {
                 let name = channel(session);
                 self.sinks.remove(&name);
-                tokio::spawn(async move {
+                Box::pin(async move {
                     // A connection that breaks has no channels either.
                     let _ = connection.unsubscribe(&name).await;
                     let _ = answer.send(Ok(()));
-                });
+                })
             }
-        }
+        };
+        self.running.push(doing);
     }
 
     /// Nothing comes of it now.
     fn refuse(&mut self, job: Job, why: &Error) {
         match job {
-            Job::Steps(_, answer) => drop(answer.send(Err(again(why)))),
-            Job::Scan(_, answer) => drop(answer.send(Err(again(why)))),
-            Job::Look(answer) => drop(answer.send(Err(again(why)))),
-            Job::Listen(_, _, answer) => drop(answer.send(Err(again(why)))),
-            Job::Hush(session, answer) => {
+            Job::Steps(Steps { answer, .. }) => drop(answer.send(Err(again(why)))),
+            Job::Other(Other::Scan(_, answer)) => drop(answer.send(Err(again(why)))),
+            Job::Other(Other::Look(answer)) => drop(answer.send(Err(again(why)))),
+            Job::Other(Other::Listen(_, _, answer)) => drop(answer.send(Err(again(why)))),
+            Job::Other(Other::Hush(session, answer)) => {
                 self.sinks.remove(&channel(session));
                 drop(answer.send(Ok(())));
             }
@@ -294,9 +368,8 @@ impl Keeper {
                 self.pause = None;
                 self.next_pause = PAUSES.0;
                 self.made = Some(made.clone());
-                for job in std::mem::take(&mut self.waiting) {
-                    self.start(job, made.clone());
-                }
+                let mut waiting = std::mem::take(&mut self.waiting);
+                self.start(&mut waiting, &made);
             }
             Event::Attempt(Err(why)) => {
                 self.is_trying = false;

@@ -14,6 +14,13 @@ pub(super) fn explain(shown: &str, error: &RedisError) -> Error {
     let told = told(error);
     match error.kind() {
         ErrorKind::AuthenticationFailed => Error::new(Kind::Invalid, format!("{shown} refuses the user or the password: {told}")),
+        ErrorKind::Io if told.contains("CertificateRequired") => {
+            Error::new(Kind::Invalid, format!("{shown} wants a certificate: give one, and its key, as ?cert=FILE&key=FILE"))
+        }
+        ErrorKind::Io if told.contains("invalid peer certificate") => {
+            let what = "give its authority as ?ca=FILE, and a host that stands in it";
+            Error::new(Kind::Invalid, format!("{shown} is not trusted ({told}): {what}"))
+        }
         ErrorKind::MasterNameNotFoundBySentinel => unreachable(shown, "the Sentinels name no primary of this service now"),
         ErrorKind::RESP3NotSupported => {
             Error::new(Kind::Incompatible, format!("{shown} speaks no RESP3: 6.2 or a later version is needed"))

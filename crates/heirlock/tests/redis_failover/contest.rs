@@ -1,0 +1,220 @@
+//! Twenty clients contend for a few keys, each with a session of its own, and write what is guarded: while something happens to the servers.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use heirlock::lease::{FencedCell, Lease, Released};
+use heirlock::{Kind, Locks};
+use pollster::block_on;
+
+use super::common::random::{Random, seed};
+use super::ms;
+
+const CLIENTS: usize = 20;
+pub(crate) const KEYS: [&str; 3] = ["a", "b", "c"];
+const TTL: Duration = ms(3_000);
+/// By when every client has made progress after what happened.
+const PROGRESS: Duration = ms(15_000);
+
+/// What is guarded: how often it was written, each time by who had read what was there before; and with which fences.
+type Guarded = FencedCell<(u64, Vec<u64>)>;
+
+/// What was counted.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    /// Writes that were let in.
+    pub(crate) written: usize,
+    /// How many in a second before it happened, and in one after all had made progress again.
+    pub(crate) rates: [usize; 2],
+    /// Holders that were refused, by the fence of another one.
+    pub(crate) refused: usize,
+    /// Pairs of holders of one key that took themselves for the only one at one moment.
+    pub(crate) overlaps: usize,
+    /// Calls and releases that failed, by kind.
+    pub(crate) failed: BTreeMap<String, usize>,
+    /// Leases that were lost before they were released.
+    pub(crate) lost: usize,
+    /// The longest that any client was without progress, from before it happened to long after.
+    pub(crate) stood_still: Duration,
+    /// How long it took, from when it had happened, until the last client had made progress.
+    pub(crate) progress: Duration,
+}
+
+impl Report {
+    /// By when every client must make progress after what happened, and the longest that it may be without from the beginning on.
+    pub(crate) fn assert_progress(&self) {
+        assert!(self.progress <= PROGRESS && self.stood_still <= PROGRESS, "{self:?}");
+    }
+}
+
+struct Hold {
+    key: usize,
+    from: Instant,
+    until: Instant,
+}
+
+struct Field<'u> {
+    url: &'u str,
+    seed: u64,
+    cells: [Guarded; KEYS.len()],
+    is_over: AtomicBool,
+    /// When each client wrote last, in ms since the beginning.
+    progress: [AtomicU64; CLIENTS],
+    since: Instant,
+    report: Mutex<Report>,
+    holds: Mutex<Vec<Hold>>,
+}
+
+/// Each contest has the machine to itself: its bounds are those of sixty processes and threads as it is.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    // One that failed has nothing to say to the others.
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Lets them contend, does that to the servers, and waits until all have made progress. All holders that were let in are told apart by their fences.
+pub(crate) fn contest(what: &str, url: &str, happens: impl FnOnce()) -> Report {
+    let seed = seed();
+    println!("{what}: HEIRLOCK_SEED={seed}");
+    let field = Field {
+        url,
+        seed,
+        cells: KEYS.map(|key| FencedCell::new(key, (0, Vec::new())).unwrap()),
+        is_over: AtomicBool::new(false),
+        progress: [const { AtomicU64::new(0) }; CLIENTS],
+        since: Instant::now(),
+        report: Mutex::default(),
+        holds: Mutex::default(),
+    };
+    let (progress, rates) = thread::scope(|threads| {
+        for client in 0..CLIENTS {
+            let field = &field;
+            threads.spawn(move || field.contend(client));
+        }
+        let _over = Over(&field.is_over);
+        field.await_progress(ms(60_000));
+        let before = field.rate();
+        happens();
+        let progress = field.await_progress(2 * PROGRESS);
+        (progress, [before, field.rate()])
+    });
+    let mut report = field.report.into_inner().unwrap();
+    (report.progress, report.rates) = (progress, rates);
+    report.overlaps = overlaps(field.holds.into_inner().unwrap());
+    let mut written = 0;
+    for cell in field.cells {
+        let (number, fences) = cell.into_inner();
+        assert!(fences.windows(2).all(|pair| pair[0] < pair[1]), "two wrote with one fence, or in the wrong order: {fences:?}");
+        assert_eq!(number, fences.len() as u64, "somebody wrote over what another had written");
+        written += fences.len();
+    }
+    assert_eq!(written, report.written);
+    println!("{what}: {report:?}");
+    report
+}
+
+/// However the contest ends, the clients do.
+struct Over<'f>(&'f AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Field<'_> {
+    /// Until every client has written something from now on; tells how long that took.
+    fn await_progress(&self, limit: Duration) -> Duration {
+        let from = Instant::now();
+        let now = self.now();
+        while self.progress.iter().any(|last| last.load(Ordering::SeqCst) <= now) {
+            let slow: Vec<usize> = (0..CLIENTS).filter(|at| self.progress[*at].load(Ordering::SeqCst) <= now).collect();
+            assert!(
+                from.elapsed() < limit,
+                "after {:?}, {slow:?} have made no progress; {:?}",
+                from.elapsed(),
+                self.report.lock().unwrap()
+            );
+            thread::sleep(ms(5));
+        }
+        from.elapsed()
+    }
+
+    /// How much is written in a second.
+    fn rate(&self) -> usize {
+        let written = || self.report.lock().unwrap().written;
+        let before = written();
+        thread::sleep(ms(1_000));
+        written() - before
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.since.elapsed().as_millis()).unwrap()
+    }
+
+    fn contend(&self, client: usize) {
+        let mut random = Random::new(self.seed, client as u64);
+        let locks = block_on(Locks::connect(self.url)).unwrap();
+        while !self.is_over.load(Ordering::SeqCst) {
+            let key = random.index(KEYS.len());
+            match locks.lock(KEYS[key]).ttl(TTL).timeout(ms(20_000)).blocking() {
+                Ok(lease) => self.hold(client, key, lease, ms(random.within(0, 5))),
+                Err(error) => self.failed("lock", &error),
+            }
+        }
+        block_on(locks.close());
+    }
+
+    fn hold(&self, client: usize, key: usize, lease: Lease, span: Duration) {
+        let from = Instant::now();
+        let guarded = self.cells[key].advance(&lease);
+        // It reads, thinks, and writes: whoever came between would be overwritten.
+        let wrote = guarded.and_then(|guarded| {
+            let number = guarded.read(|(number, _)| *number)?;
+            thread::sleep(span);
+            guarded.write(|(guarded, fences)| {
+                *guarded = number + 1;
+                fences.push(lease.fence());
+            })
+        });
+        let (until, is_valid) = (Instant::now(), lease.is_valid());
+        match wrote {
+            Ok(()) => {
+                let now = self.now().max(1);
+                let last = self.progress[client].swap(now, Ordering::SeqCst);
+                let mut report = self.report.lock().unwrap();
+                report.written += 1;
+                report.stood_still = report.stood_still.max(ms(now - last));
+            }
+            Err(error) if error.is_lost() => self.report.lock().unwrap().refused += 1,
+            Err(error) => panic!("{}", error.chain()),
+        }
+        if is_valid {
+            self.holds.lock().unwrap().push(Hold { key, from, until });
+        }
+        match lease.release_blocking() {
+            Ok(Released::InTime) => {}
+            Ok(_) => self.report.lock().unwrap().lost += 1,
+            Err(error) => self.failed("release", &error),
+        }
+    }
+
+    /// Servers may be away, forget, and change; nothing else may go wrong.
+    fn failed(&self, what: &str, error: &heirlock::Error) {
+        assert!(matches!(error.kind(), Kind::Unreachable | Kind::Lost), "{what}: {:?} {}", error.kind(), error.chain());
+        *self.report.lock().unwrap().failed.entry(format!("{what} {:?}", error.kind())).or_default() += 1;
+    }
+}
+
+/// How many pairs of one key held at one moment.
+fn overlaps(mut holds: Vec<Hold>) -> usize {
+    holds.sort_by_key(|hold| hold.from);
+    let mut count = 0;
+    for (at, hold) in holds.iter().enumerate() {
+        count += holds[at + 1..].iter().take_while(|other| other.from < hold.until).filter(|other| other.key == hold.key).count();
+    }
+    count
+}
