@@ -151,12 +151,17 @@ async fn reach(place: Place, ttl: Duration, path: Option<&std::path::Path>, find
     findings.push(Finding::ok("store", format!("reached within {:.1} ms", ms(began.elapsed()))));
     let probe = crate::list::key(PROBE)?;
     let latency = probes(&look, &probe).await?;
-    findings.push(judge(latency, ttl));
+    findings.push(judge(latency, ttl, path.is_some()));
+    let warnings = look.warnings().await?;
+    if warnings.is_empty() && path.is_none() {
+        findings.push(Finding::ok("settings", "nothing that it tells of its set-up can lose locks"));
+    }
+    findings.extend(warnings.into_iter().map(|warning| Finding::warning("settings", warning)));
     let keys = look.list("").await?;
     // A key that nobody has used has the fence that all new ones must exceed.
     let floor = look.inspect(&probe).await?.last_fence;
     let last = keys.iter().map(|key| key.last_fence).chain([floor]).max().unwrap_or(0);
-    findings.push(clocks::judge_fences(last));
+    findings.push(clocks::judge_fences(last, path.is_some()));
     findings.extend(leftovers::holders(&keys));
     if let Some(path) = path {
         findings.extend(leftovers::files(path));
@@ -176,17 +181,16 @@ async fn probes(look: &Look, key: &Key) -> Result<Latency, Exit> {
     Ok(Latency { probes: PROBES, median_ms: times[PROBES / 2], worst_ms: times[PROBES - 1] })
 }
 
-fn judge(latency: Latency, ttl: Duration) -> Finding {
+fn judge(latency: Latency, ttl: Duration, is_file: bool) -> Finding {
     let room = ms(ttl / ROOM);
     if latency.worst_ms <= room {
         return Finding::ok("latency", format!("{latency}; a ttl of {ttl:?} allows {room:.0} ms"));
     }
     let better = (latency.worst_ms / 1000.0 * f64::from(ROOM)).ceil();
+    let busy = if is_file { "the disk or its users" } else { "the server or the network" };
     Finding::warning(
         "latency",
-        format!(
-            "{latency}, and a ttl of {ttl:?} allows {room:.0} ms: give --ttl {better:.0} or more, or find what keeps the disk or its users busy"
-        ),
+        format!("{latency}, and a ttl of {ttl:?} allows {room:.0} ms: give --ttl {better:.0} or more, or find what keeps {busy} busy"),
     )
 }
 

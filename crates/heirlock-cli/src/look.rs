@@ -51,6 +51,14 @@ impl Look {
         }
     }
 
+    /// What of the store's set-up can lose locks.
+    pub(crate) async fn warnings(&self) -> Result<Vec<String>, Exit> {
+        match &self.locks {
+            Some(locks) => self.in_time(locks.warnings()).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
     /// Takes the key away from its holders with this fence. Answers how many it met.
     pub(crate) async fn evict(&self, key: &Key, fence: u64, force: bool) -> Result<u64, Exit> {
         match &self.locks {

@@ -168,22 +168,19 @@ fn case_c10_a_server_that_does_not_answer_is_125_in_time() {
     stopped.signal(Signal::STOP);
     let closed = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
     let all = [Away::Closed(closed), Away::Silent(TcpListener::bind(("127.0.0.1", 0)).unwrap()), Away::full(), Away::Stopped(stopped)];
-    std::thread::scope(|threads| {
-        for away in &all {
-            let store = format!("redis://app:{SECRET}@{}/", away.address());
-            let place = &place;
-            let patient = [&["run", "-w", "1", "a", "true"][..], &["run", "-w", "1", "-E", "7", "a", "true"]];
-            for (verb, most) in
-                patient.map(|verb| (verb, Duration::from_secs(2))).into_iter().chain(VERBS.map(|verb| (verb, Duration::from_secs(12))))
-            {
-                let store = store.clone();
+    let patient: [&[&str]; 2] = [&["run", "-w", "2", "a", "true"], &["run", "-w", "2", "-E", "7", "a", "true"]];
+    // Those with the tighter bound first, and by themselves.
+    for (verbs, most) in [(&patient[..], Duration::from_secs(4)), (&VERBS, Duration::from_secs(12))] {
+        std::thread::scope(|threads| {
+            for (away, verb) in all.iter().flat_map(|away| verbs.iter().map(move |verb| (away, verb))) {
+                let (place, store) = (&place, format!("redis://app:{SECRET}@{}/", away.address()));
                 threads.spawn(move || {
                     let text = refused(place, &store, verb, most);
                     assert!(text.contains(&away.address()) && text.contains("answer"), "{verb:?}: {text}");
                 });
             }
-        }
-    });
+        });
+    }
 }
 
 /// Holds `a` until its stdin is closed, whatever it is told.
@@ -254,4 +251,60 @@ fn a_short_outage_is_ridden_out() {
     assert_eq!(output.status.code(), Some(4), "{output:?}");
     let output = waiting.finish();
     assert_eq!(output.status.code(), Some(5), "{output:?}");
+}
+
+/// TLS with a user and a password, Sentinels, a cluster: what `ci/services` has started. The password is in a file, whatever stands before the hosts.
+#[test]
+fn cases_c01_c02_c06_c09_and_c11_over_every_form_of_redis() {
+    let this = env!("CARGO_BIN_EXE_heirlock");
+    for form in ["REDIS_TLS", "REDIS_SENTINEL", "REDIS_CLUSTER"] {
+        let name = format!("HEIRLOCK_TEST_{form}");
+        let said = std::env::var(&name).unwrap_or_else(|_| panic!("{name}: run the tests by ci/test, or by ci/services"));
+        let place = Place::new();
+        let (scheme, rest) = said.split_once("://").unwrap();
+        // Where the server has no users, it takes any password of the one that it has.
+        let (user, password, hosts) = match rest.split_once('@') {
+            Some((who, hosts)) => (who.split_once(':').unwrap().0, who.split_once(':').unwrap().1.to_owned(), hosts),
+            None => ("default", SECRET.to_owned(), rest),
+        };
+        std::fs::write(place.path("password"), &password).unwrap();
+        let sign = if hosts.contains('?') { '&' } else { '?' };
+        let store = format!("{scheme}://{user}@{hosts}{sign}prefix={}/", place.folder.path().display());
+        let run = |args: &[&str]| {
+            let mut command = heirlock(&place, &store, args);
+            // The tests know it; the command has no need to.
+            command.env("HEIRLOCK_PASSWORD_FILE", place.path("password")).env_remove(&name);
+            command
+        };
+        let output = |args: &[&str]| {
+            let output = run(args).output().unwrap();
+            let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), stderr(&output));
+            assert!(!text.contains(&password), "{form}, {args:?}: {text}");
+            (output.status.code(), text)
+        };
+        assert_eq!(output(&["run", "a", "--", "sh", "-c", "exit 7"]), (Some(7), String::new()), "{form}");
+        let (code, text) = output(&["run", "a", "--", this, "run", "-w", "9", "a", "true"]);
+        assert!(code == Some(80) && text.contains("so it would wait for itself"), "{form}: {code:?} {text}");
+        assert_eq!(output(&["run", "a", "--", this, "run", "-n", "b", "true"]), (Some(0), String::new()), "{form}");
+        let held = Running::start(&mut run(&["run", "a", "--", "sh", "-c", "env; echo held; exec sleep 600"]));
+        let mut environment = String::new();
+        let mut held = held;
+        while !environment.ends_with("held\n") {
+            environment += &(held.read_line() + "\n");
+        }
+        assert!(environment.contains(&format!("HEIRLOCK_STORE={scheme}://{user}@")) && !environment.contains(&password), "{environment}");
+        assert_eq!(output(&["run", "-n", "a", "true"]).0, Some(75), "{form}");
+        for args in [&["ls", "--json"][..], &["show", "a"], &["where"], &["where", "--json"]] {
+            let (code, text) = output(args);
+            assert!(code == Some(0) && !text.is_empty(), "{form}, {args:?}: {text}");
+        }
+        // It may warn of what the tests' servers do not keep; and tells the latency of all of them.
+        let (code, text) = output(&["doctor"]);
+        assert!(
+            matches!(code, Some(0 | 1)) && text.lines().any(|line| line.starts_with("ok ") && line.contains("latency")),
+            "{form}: {text}"
+        );
+        assert_eq!(output(&["evict", "a"]).0, Some(0), "{form}");
+        assert_eq!(held.finish().status.code(), Some(81), "{form}");
+    }
 }

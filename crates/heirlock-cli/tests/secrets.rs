@@ -67,7 +67,7 @@ fn case_c09_a_password_is_shown_nowhere() {
     }
 }
 
-/// A password that is right is nowhere to be seen either: in what is printed and logged, in the command's environment, in the titles of the processes.
+/// A password that is right is nowhere to be seen either: in what is printed and logged, in the command's environment, in titles of processes.
 #[test]
 fn case_c09_a_password_that_lets_in_is_shown_nowhere_over_redis() {
     let (place, server) = (Place::new(), Server::start(&["--requirepass", SECRET]));

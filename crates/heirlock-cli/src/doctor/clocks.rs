@@ -41,19 +41,26 @@ fn behind(by_us: u64) -> String {
     format!("the wall clock is at least {} behind", span(by_us / 1000))
 }
 
-/// Whether the wall clock has reached the largest fence that is known.
-pub(super) fn judge_fences(last: u64) -> Finding {
+/// Whether the wall clock has reached the largest fence that is known. Those of a file are minted from this clock, others from a server's.
+pub(super) fn judge_fences(last: u64, is_file: bool) -> Finding {
     let wall = KernelClock::new().now().wall_us;
     if last <= wall.saturating_add(SLACK_US) {
         return Finding::ok(TOPIC, "boot clock and wall clock are as they should be, and fences are not ahead");
     }
+    let ahead = span((last - wall) / 1000);
     Finding::warning(
         TOPIC,
-        format!(
-            "fences are {} ahead of the wall clock, which is wrong now or was when they were minted: set it. They go on growing here, but those of a \
-             new file would start below: keep this one",
-            span((last - wall) / 1000)
-        ),
+        if is_file {
+            format!(
+                "fences are {ahead} ahead of the wall clock, which is wrong now or was when they were minted: set it. They go on growing here, but \
+                 those of a new file would start below: keep this one"
+            )
+        } else {
+            format!(
+                "fences are {ahead} ahead of this machine's wall clock: set the server's, which mints them, or this one, whichever is wrong. They go on \
+                 growing for as long as the server keeps its data"
+            )
+        },
     )
 }
 
@@ -78,9 +85,12 @@ mod tests {
     #[test]
     fn fences_ahead_of_the_clock_are_a_warning() {
         let wall = KernelClock::new().now().wall_us;
-        assert_eq!(judge_fences(wall).level, Level::Ok);
-        let ahead = judge_fences(wall + 3 * 3_600_000_000 + 60_000_000);
-        assert_eq!(ahead.level, Level::Warning);
-        assert!(ahead.text.contains("3 h ahead") || ahead.text.contains("180 min ahead"), "{}", ahead.text);
+        assert_eq!(judge_fences(wall, true).level, Level::Ok);
+        for (is_file, cure) in [(true, "keep this one"), (false, "set the server's")] {
+            let ahead = judge_fences(wall + 3 * 3_600_000_000 + 60_000_000, is_file);
+            assert_eq!(ahead.level, Level::Warning);
+            assert!(ahead.text.contains("3 h ahead") || ahead.text.contains("180 min ahead"), "{}", ahead.text);
+            assert!(ahead.text.contains(cure), "{}", ahead.text);
+        }
     }
 }

@@ -12,8 +12,8 @@ use crate::{Error, Kind, Result};
 /// The newest fences that a resource has been shown: what it keeps beside its value, to tell a holder from one that is too late.
 ///
 /// Keep it where the value is, and change both in one step: checked first and written afterwards, it protects nothing. [`FencedCell`] does
-/// that for a value in memory, [`fence_sql`](super::fence_sql) is the same in tables; for a file or a record of your own, keep this with it (it
-/// can be serialized).
+/// that for a value in memory, [`fence_sql`](super::fence_sql) is the same in tables, [`fence_lua`](super::fence_lua) in Redis; for a file or a record
+/// of your own, keep this with it (it can be serialized).
 ///
 /// # The rule
 /// A fence is refused if a larger one has been shown, or the same by another holder. Slots stand beside each other, so each has a sequence of its

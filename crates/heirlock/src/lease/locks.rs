@@ -137,6 +137,15 @@ impl Locks {
         self.0.session.trouble()
     }
 
+    /// What of the store's set-up can lose locks, as far as it can see, each with what to do; for an operator.
+    ///
+    /// # Errors
+    /// `Closed` in a forked child, and what the store reports; it is waited for as long as it takes.
+    pub async fn warnings(&self) -> Result<Vec<String>> {
+        self.0.session.check_process()?;
+        self.0.session.store.warnings().await
+    }
+
     /// What the store can do.
     pub fn capabilities(&self) -> Capabilities {
         self.0.session.store.capabilities()

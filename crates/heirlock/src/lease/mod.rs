@@ -5,6 +5,7 @@ mod acquire;
 mod all;
 mod book;
 mod entry;
+pub mod fence_lua;
 pub mod fence_sql;
 mod fenced;
 mod fences;

@@ -9,18 +9,11 @@ use std::time::{Duration, Instant};
 use heirlock::lease::fence_sql::POSTGRES;
 use heirlock::lease::{Fences, Key, Sequencer};
 
-use crate::elsewhere::not_run;
 use crate::naive::{KEY, Shown, exclusive, shared, slot};
 use crate::random::seed;
 
-/// The server's address; none, and that is told, on a machine that has none. Under CI that is a failure.
-fn server(case: &str) -> Option<String> {
-    let server = std::env::var("HEIRLOCK_TEST_POSTGRES").ok();
-    if server.is_none() {
-        assert!(std::env::var_os("CI").is_none(), "CI runs this, too: start it by ci/services");
-        not_run(case, "Postgres, as `ci/services cargo test` starts it");
-    }
-    server
+fn server() -> String {
+    std::env::var("HEIRLOCK_TEST_POSTGRES").expect("HEIRLOCK_TEST_POSTGRES: run the tests by ci/test, or by ci/services")
 }
 
 /// One connection, that is asked line by line.
@@ -151,7 +144,7 @@ fn until_it_waits(watch: &mut Psql, pid: &str) {
 
 #[test]
 fn case_s27_late_transactions_are_refused_by_postgres() {
-    let Some(server) = server("case_s27_late_transactions_are_refused_by_postgres") else { return };
+    let server = server();
     let [mut db] = connections(&server, "fences_late");
     let (old, new) = (exclusive(5, 1), exclusive(6, 2));
     assert!(!db.is_good("check_write", &old), "it has not advanced");
@@ -172,7 +165,7 @@ fn case_s27_late_transactions_are_refused_by_postgres() {
 /// At both levels of isolation, a new holder waits for a transaction that was checked; the old one's next is refused.
 #[test]
 fn an_advance_waits_for_a_transaction_that_was_checked_by_postgres() {
-    let Some(server) = server("an_advance_waits_for_a_transaction_that_was_checked_by_postgres") else { return };
+    let server = server();
     for (at, level) in ["READ COMMITTED", "REPEATABLE READ"].into_iter().enumerate() {
         let [mut old, mut new, mut watch] = connections(&server, &format!("fences_wait_{at}"));
         let (by_old, by_new) = (exclusive(5, 1), exclusive(6, 2));
@@ -202,7 +195,7 @@ fn an_advance_waits_for_a_transaction_that_was_checked_by_postgres() {
 /// What was seen before the new holder came is no ground to let the old one in.
 #[test]
 fn an_old_view_of_the_tables_lets_nobody_in() {
-    let Some(server) = server("an_old_view_of_the_tables_lets_nobody_in") else { return };
+    let server = server();
     let [mut old, mut new] = connections(&server, "fences_view");
     // The last one changes how the key is held: it has no row in common with the old one's but that of the key.
     for (by_old, by_new) in [(exclusive(5, 1), exclusive(6, 2)), (slot(7, 1, 2, 3), slot(8, 1, 2, 4)), (slot(9, 1, 2, 5), exclusive(10, 6))]
@@ -223,7 +216,7 @@ fn an_old_view_of_the_tables_lets_nobody_in() {
 
 #[test]
 fn siblings_in_other_slots_do_not_wait_for_each_other() {
-    let Some(server) = server("siblings_in_other_slots_do_not_wait_for_each_other") else { return };
+    let server = server();
     let [mut one, mut two] = connections(&server, "fences_slots");
     let (by_one, by_two) = (slot(5, 0, 2, 1), slot(6, 1, 2, 2));
     assert!(one.advance(&by_one) && two.advance(&by_two));
@@ -240,7 +233,7 @@ fn siblings_in_other_slots_do_not_wait_for_each_other() {
 
 #[test]
 fn random_holders_are_judged_as_by_the_rule_by_postgres() {
-    let Some(server) = server("random_holders_are_judged_as_by_the_rule_by_postgres") else { return };
+    let server = server();
     let seed = seed();
     println!("HEIRLOCK_SEED={seed}");
     let mut counts = [0; 2];

@@ -29,7 +29,7 @@
 //!
 //! # What a failover can lose
 //! Replication is asynchronous: a replica that takes over may lack the last grants, and somebody else is granted what is held already. The first holder
-//! finds out at its next renewal, and fences tell the two apart ([`crate::lease::FencedResource`]). [`Options::wait`] narrows it.
+//! finds out at its next renewal, and fences tell the two apart ([`Fences`](crate::lease::Fences)). [`Options::wait`] narrows it.
 
 mod address;
 mod connection;
@@ -67,13 +67,13 @@ pub const COMMANDS: [&str; 25] = [
     "eval",
     "evalsha",
     "hget",
+    "hmget",
     "hset",
     "hdel",
     "del",
     "exists",
     "zadd",
     "zrem",
-    "zrange",
     "zrangebyscore",
     "pexpire",
     "time",
