@@ -297,6 +297,23 @@ fn a_connection_that_ends_is_made_anew_at_once() {
     assert_eq!(lease.release_blocking().unwrap(), Released::InTime);
 }
 
+/// Nothing comes or goes any more, and nobody says so: a renewal finds it, in time for a lease of which two more are due until then.
+#[test]
+fn a_half_open_connection_is_found_by_renewals() {
+    let world = World::new();
+    let ttl = ms(18_000);
+    let lease = get(world.locks.lock("quiet").ttl(ttl));
+    world.proxy.swallow(Way::Requests);
+    world.proxy.swallow(Way::Replies);
+    let since = Instant::now();
+    while since.elapsed() < ttl + ms(2_000) {
+        assert!(lease.is_valid(), "after {:?}: {:?}", since.elapsed(), lease.lost_reason());
+        thread::sleep(ms(20));
+    }
+    assert_eq!(world.fence("quiet"), Some(lease.fence()));
+    assert_eq!(lease.release_blocking().unwrap(), Released::InTime);
+}
+
 /// The error of a host that is silent names it.
 fn is_silent_about(port: u16) {
     let since = Instant::now();

@@ -17,16 +17,29 @@ pub struct Figure {
     pub unit: &'static str,
 }
 
+/// On which side of its aim a figure should be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    AtMost,
+    AtLeast,
+}
+
 impl Figure {
-    fn is_met(&self) -> Option<bool> {
-        self.aim.map(|aim| self.measured <= aim)
+    fn is_met(&self, side: Side) -> Option<bool> {
+        self.aim.map(|aim| if side == Side::AtMost { self.measured <= aim } else { self.measured >= aim })
+    }
+
+    /// The aim as it is shown, if there is one.
+    fn aimed(&self, side: Side) -> Option<String> {
+        let least = if side == Side::AtLeast { "at least " } else { "" };
+        self.aim.map(|aim| format!("{least}{aim}{}", self.unit))
     }
 }
 
 /// The figures of one bench.
 pub struct Report {
     name: &'static str,
-    figures: Vec<Figure>,
+    figures: Vec<(Figure, Side)>,
 }
 
 impl Report {
@@ -35,33 +48,47 @@ impl Report {
         Report { name, figures: Vec::new() }
     }
 
+    /// What should be no more than its aim.
     pub fn add(&mut self, figure: Figure) {
-        let verdict = match (figure.aim, figure.is_met()) {
-            (Some(aim), Some(met)) => format!("(aim {aim}{}) {}", figure.unit, if met { "MET" } else { "MISSED" }),
+        self.put(figure, Side::AtMost);
+    }
+
+    /// What should be no less than its aim.
+    pub fn add_at_least(&mut self, figure: Figure) {
+        self.put(figure, Side::AtLeast);
+    }
+
+    fn put(&mut self, figure: Figure, side: Side) {
+        let verdict = match (figure.aimed(side), figure.is_met(side)) {
+            (Some(aim), Some(met)) => format!("(aim {aim}) {}", if met { "MET" } else { "MISSED" }),
             _ => "(no aim)".into(),
         };
         println!("  {:<58} {:>14} | {:>20} | {:>8.2}{} {verdict}", figure.what, figure.ours, figure.peer, figure.measured, figure.unit);
-        self.figures.push(figure);
+        self.figures.push((figure, side));
     }
 
     /// Writes the files.
     pub fn finish(self) {
         let mut json = String::from("[");
         let mut rows = String::from("| what | ours | baseline | measured | aim | |\n|---|---|---|---|---|---|\n");
-        for (at, figure) in self.figures.iter().enumerate() {
+        for (at, (figure, side)) in self.figures.iter().enumerate() {
             let Figure { what, ours, peer, measured, aim, unit } = figure;
             // Neither is there without an aim.
-            let (aimed, met) = match (aim, figure.is_met()) {
+            let (aimed, met) = match (aim, figure.is_met(*side)) {
                 (Some(aim), Some(met)) => (format!(", \"aim\": {aim}, \"met\": {met}"), if met { "met" } else { "missed" }),
                 _ => (String::new(), ""),
             };
-            let aim = aim.map_or("-".into(), |aim| format!("{aim}{unit}"));
+            let least = if *side == Side::AtLeast { ", \"at_least\": true" } else { "" };
+            let aim = figure.aimed(*side).unwrap_or_else(|| "-".into());
             let comma = if at == 0 { "" } else { "," };
+            // What was not run has no number.
+            let (number, shown) =
+                if measured.is_finite() { (format!("{measured:.4}"), format!("{measured:.2}{unit}")) } else { ("null".into(), "-".into()) };
             let _ = write!(
                 json,
-                "{comma}\n  {{\"what\": {what:?}, \"ours\": {ours:?}, \"baseline\": {peer:?}, \"measured\": {measured:.4}, \"unit\": {unit:?}{aimed}}}"
+                "{comma}\n  {{\"what\": {what:?}, \"ours\": {ours:?}, \"baseline\": {peer:?}, \"measured\": {number}, \"unit\": {unit:?}{aimed}{least}}}"
             );
-            let _ = writeln!(rows, "| {what} | {ours} | {peer} | {measured:.2}{unit} | {aim} | {met} |");
+            let _ = writeln!(rows, "| {what} | {ours} | {peer} | {shown} | {aim} | {met} |");
         }
         json.push_str("\n]\n");
         let folder = target().join("bench");

@@ -26,7 +26,7 @@ fn slots_move_while_twenty_contend() {
     // Nobody waits for it, and it is renewed while its slot moves.
     let locks = block_on(Locks::connect(&cluster.url())).unwrap();
     let idle = locks.lock("idle").ttl(ms(3_000)).renew_every(ms(50)).blocking().unwrap();
-    let report = contest("Cluster, slots that move", &cluster.url(), || {
+    let report = contest("Cluster, slots that move", &cluster.url(), ms(3_000), || {
         // All keys of a lock at once, and one by one, as with a reshard's `--cluster-pipeline 1`.
         for batch in [10, 1, 10] {
             for slot in slots {
@@ -40,6 +40,7 @@ fn slots_move_while_twenty_contend() {
     assert!(idle.is_valid(), "{:?}", idle.lost_reason());
     assert!(told.iter().all(|(_, times)| *times > 0), "no request met a move: {told:?}");
     report.assert_progress();
+    report.assert_hints();
     assert_eq!((report.overlaps, report.refused, report.lost), (0, 0, 0));
 }
 
@@ -49,8 +50,35 @@ fn a_primary_is_killed_while_twenty_contend() {
     let mut cluster = Cluster::start(1, ms(2_000), &[]);
     let victim = cluster.owner(cluster.slot(KEYS[0]));
     let replica = cluster.replica_of(victim);
-    let report = contest("Cluster, a primary killed", &cluster.url(), || cluster.nodes[victim].kill());
+    let report = contest("Cluster, a primary killed", &cluster.url(), ms(3_000), || cluster.nodes[victim].kill());
     assert_eq!(cluster.owner(cluster.slot(KEYS[0])), replica);
+    report.assert_progress();
+}
+
+/// A primary stands still until another has its place, then does what it was asked for meanwhile. The ttl is so long that its late answers would be
+/// believed.
+#[test]
+fn a_primary_hangs_and_comes_back_while_twenty_contend() {
+    let _alone = alone();
+    let cluster = Cluster::start(1, ms(2_000), &[]);
+    let slot = cluster.slot(KEYS[0]);
+    let victim = cluster.owner(slot);
+    let replica = cluster.replica_of(victim);
+    let report = contest("Cluster, a primary hangs", &cluster.url(), ms(12_000), || {
+        cluster.nodes[victim].signal(Signal::STOP);
+        eventually("the replica is the primary", || cluster.nodes[replica].info("role").as_deref() == Some("master"));
+        cluster.nodes[victim].signal(Signal::CONT);
+    });
+    report.assert_progress();
+}
+
+/// It stands still for good: nobody is told, each finds it out.
+#[test]
+fn a_primary_hangs_for_ever_while_twenty_contend() {
+    let _alone = alone();
+    let cluster = Cluster::start(1, ms(2_000), &[]);
+    let victim = cluster.owner(cluster.slot(KEYS[0]));
+    let report = contest("Cluster, a primary hangs for ever", &cluster.url(), ms(3_000), || cluster.nodes[victim].signal(Signal::STOP));
     report.assert_progress();
 }
 
@@ -61,7 +89,7 @@ fn a_primary_is_replaced_while_twenty_contend() {
     let cluster = Cluster::start(1, ms(5_000), &[]);
     let slot = cluster.slot(KEYS[0]);
     let replica = cluster.replica_of(cluster.owner(slot));
-    let report = contest("Cluster, a primary replaced", &cluster.url(), || {
+    let report = contest("Cluster, a primary replaced", &cluster.url(), ms(3_000), || {
         cluster.nodes[replica].ask::<()>(&["CLUSTER", "FAILOVER"]).unwrap();
         eventually("the replica is the primary", || cluster.owner(slot) == replica);
     });

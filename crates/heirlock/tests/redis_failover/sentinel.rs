@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use heirlock::Locks;
 use heirlock::lease::{LostReason, Released};
+use heirlock::{Kind, Locks};
 use pollster::block_on;
 use rustix::process::Signal;
 
@@ -19,26 +19,97 @@ const TTL: Duration = ms(12_000);
 fn the_primary_is_killed_while_twenty_contend() {
     let _alone = alone();
     let mut watched = Watched::start(ms(1_000), &[]);
-    let report = contest("Sentinel, the primary killed", &watched.url(), || {
+    let report = contest("Sentinel, the primary killed", &watched.url(), ms(3_000), || {
         // With it the Sentinel that is asked first: the two others are enough.
         watched.sentinels[0].kill();
         watched.servers[0].kill();
     });
     assert_eq!(watched.primary(), 1);
     report.assert_progress();
+    report.assert_hints();
 }
 
 #[test]
 fn the_primary_is_replaced_while_twenty_contend() {
     let _alone = alone();
     let watched = Watched::start(ms(2_000), &[]);
-    let report = contest("Sentinel, the primary replaced", &watched.url(), || {
+    let report = contest("Sentinel, the primary replaced", &watched.url(), ms(3_000), || {
         watched.fail_over();
         eventually("the replica is the primary", || watched.primary() == 1);
         // Until it is told, the old one takes what comes; all of that is lost.
         eventually("the old primary is a replica", || watched.servers[0].info("master_link_status").as_deref() == Some("up"));
     });
     report.assert_progress();
+    report.assert_hints();
+}
+
+/// What was granted is known to the replica before it counts: no holder finds another.
+#[test]
+fn no_grant_is_lost_that_waited_for_the_replica_while_twenty_contend() {
+    let _alone = alone();
+    let mut watched = Watched::start(ms(1_000), &[]);
+    let url = format!("{}?wait=1", watched.url());
+    let report = contest("Sentinel, grants that wait, the primary killed", &url, ms(3_000), || {
+        watched.servers[0].kill();
+        eventually("the replica is the primary", || watched.primary() == 1);
+        // It needs a replica for the next grant. Sentinels let who comes back be for some seconds, before they tell it whose replica it is.
+        watched.servers[0].again();
+        eventually("the old primary is a replica", || watched.servers[0].info("master_link_status").as_deref() == Some("up"));
+    });
+    report.assert_progress();
+    report.assert_hints();
+    assert_eq!((report.overlaps, report.refused), (0, 0));
+}
+
+/// Who cannot be sure that a replica has it does not hold, and does not keep others out for longer than it takes to say so.
+#[test]
+fn without_the_replica_nobody_holds_who_waits_for_it() {
+    let watched = Watched::start(ms(30_000), &[]);
+    let (plain, sure) = (watched.url(), format!("{}?wait=1", watched.url()));
+    let [plain, sure] = [plain, sure].map(|url| block_on(Locks::connect(&url)).unwrap());
+    watched.servers[1].signal(Signal::STOP);
+    let since = Instant::now();
+    let error = sure.lock("a").ttl(TTL).timeout(ms(3_000)).blocking().unwrap_err();
+    println!("without the replica: after {:?}: {}", since.elapsed(), error.chain());
+    assert!(error.kind() == Kind::Unreachable && error.chain().contains("replica"), "{}", error.chain());
+    assert!(since.elapsed() < ms(3_000) + ms(1_000), "{:?}", since.elapsed());
+    // What was granted to it for the moment is withdrawn.
+    let lease = plain.lock("a").ttl(TTL).timeout(ms(3_000)).blocking().unwrap();
+    let waiting = std::thread::spawn({
+        let sure = sure.clone();
+        move || sure.lock("a").ttl(TTL).timeout(ms(20_000)).blocking().map(|lease| (lease.fence(), lease.release_blocking()))
+    });
+    let fence = lease.fence();
+    assert_eq!(lease.release_blocking().unwrap(), Released::InTime);
+    watched.servers[1].signal(Signal::CONT);
+    let (next, released) = waiting.join().unwrap().unwrap();
+    assert!(next > fence);
+    assert_eq!(released.unwrap(), Released::InTime);
+}
+
+/// The primary stands still until another has its place, then does what it was asked for meanwhile, and is the primary to itself until it is told. The
+/// ttl is so long that its late answers are believed.
+#[test]
+fn the_primary_hangs_and_comes_back_while_twenty_contend() {
+    let _alone = alone();
+    let watched = Watched::start(ms(1_000), &[]);
+    let report = contest("Sentinel, the primary hangs", &watched.url(), ms(12_000), || {
+        watched.servers[0].signal(Signal::STOP);
+        eventually("the replica is the primary", || watched.primary() == 1);
+        watched.servers[0].signal(Signal::CONT);
+    });
+    report.assert_progress();
+    report.assert_hints();
+}
+
+/// It stands still for good: nobody is told, each finds it out.
+#[test]
+fn the_primary_hangs_for_ever_while_twenty_contend() {
+    let _alone = alone();
+    let watched = Watched::start(ms(1_000), &[]);
+    let report = contest("Sentinel, the primary hangs for ever", &watched.url(), ms(3_000), || watched.servers[0].signal(Signal::STOP));
+    report.assert_progress();
+    report.assert_hints();
 }
 
 /// The replica has the lease: it goes on with the same fence, and nobody else had it.

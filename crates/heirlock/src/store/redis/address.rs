@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ::redis::cluster::{ClusterClient, ClusterClientBuilder};
@@ -10,11 +11,10 @@ use ::redis::{
     Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisError, TlsCertificates, TlsMode,
 };
 
-use super::connection::Pushes;
 use crate::{Error, Kind, Result};
 
 /// How long a connection to one node of a cluster may take to be made.
-const NODE_CONNECT: Duration = Duration::from_secs(2);
+const NODE_CONNECT: Duration = Duration::from_secs(1);
 /// How often a cluster is asked again for one command that met a node that is away or a slot that has moved, and the milliseconds between.
 const RETRIES: (u32, u64, u64) = (8, 20, 500);
 
@@ -109,7 +109,7 @@ impl Address {
                 let nodes = hosts.iter().map(|host| one(&format!("{user}{host}"))).collect::<Result<Vec<_>>>()?;
                 let nodes = Nodes { nodes, certificates };
                 // Built anew for each connection; what is wrong with it is said now.
-                nodes.client(None, Duration::from_secs(1)).map_err(invalid)?;
+                nodes.client(Duration::from_secs(1)).map_err(invalid)?;
                 Form::Cluster(Arc::new(nodes))
             }
             _ => return Err(bad("there is no such kind")),
@@ -149,7 +149,21 @@ impl Sentinels {
 }
 
 impl Nodes {
-    pub(super) fn client(&self, pushes: Option<Pushes>, answer: Duration) -> ::redis::RedisResult<ClusterClient> {
+    /// One for each that is known by its address, in another order each time.
+    pub(super) fn each(&self) -> ::redis::RedisResult<Vec<Client>> {
+        static TURN: AtomicUsize = AtomicUsize::new(0);
+        let mut nodes = self.nodes.clone();
+        // Not always the same one first: it may be the one that is silent.
+        let first = TURN.fetch_add(1, Ordering::Relaxed) % nodes.len();
+        nodes.rotate_left(first);
+        let open = |info| match &self.certificates {
+            Some(certificates) => Client::build_with_tls(info, certificates.clone()),
+            None => Client::open(info),
+        };
+        nodes.into_iter().map(open).collect()
+    }
+
+    pub(super) fn client(&self, answer: Duration) -> ::redis::RedisResult<ClusterClient> {
         let (retries, shortest, longest) = RETRIES;
         let mut builder = ClusterClientBuilder::new(self.nodes.clone())
             .use_protocol(ProtocolVersion::RESP3)
@@ -159,9 +173,6 @@ impl Nodes {
             .retries(retries)
             .min_retry_wait(shortest)
             .max_retry_wait(longest);
-        if let Some(pushes) = pushes {
-            builder = builder.push_sender(pushes);
-        }
         if let Some(certificates) = &self.certificates {
             builder = builder.certs(certificates.clone());
         }

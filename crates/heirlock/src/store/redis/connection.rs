@@ -10,7 +10,7 @@ use ::redis::cluster_routing::{MultipleNodeRoutingInfo, ResponsePolicy, RoutingI
 use ::redis::{AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Script, ServerErrorKind, Value};
 use futures_util::future::join_all;
 
-use super::address::{Address, Form};
+use super::address::{Address, Form, Nodes};
 use super::wire::Step;
 
 /// How long a connection may take to be made.
@@ -31,6 +31,28 @@ pub(super) fn script() -> &'static Script {
 
 const LEDGER: &str = include_str!("ledger.lua");
 
+/// How long a node of a cluster may take to be heard.
+const NODE_ANSWER: Duration = Duration::from_secs(2);
+
+/// The connection over which hints come; its copies are the same one.
+#[derive(Clone)]
+pub(super) struct Ears(MultiplexedConnection);
+
+impl Ears {
+    pub(super) async fn subscribe(&mut self, channels: Vec<String>) -> RedisResult<()> {
+        if channels.is_empty() { Ok(()) } else { self.0.subscribe(channels).await }
+    }
+
+    pub(super) async fn unsubscribe(&mut self, channel: &str) -> RedisResult<()> {
+        self.0.unsubscribe(channel).await
+    }
+
+    /// Whether anybody is at the other end.
+    pub(super) async fn ping(&mut self) -> RedisResult<()> {
+        ::redis::cmd("PING").exec_async(&mut self.0).await
+    }
+}
+
 /// A connection; its copies are the same one.
 #[derive(Clone)]
 pub(super) enum Connection {
@@ -46,47 +68,28 @@ pub(super) enum NoConnection {
 }
 
 impl Connection {
-    /// A new one. What the server sends by itself goes to `pushes`, if anywhere.
-    pub(super) async fn make(address: &Address, pushes: Option<Pushes>) -> Result<Connection, NoConnection> {
-        match tokio::time::timeout(CONNECT * 2, Connection::make_at_leisure(address, pushes)).await {
-            Ok(made) => made.map_err(NoConnection::Error),
-            Err(_) => Err(NoConnection::TooLate),
-        }
+    /// A new one, and the ears for what the server sends by itself, which goes to `pushes`.
+    pub(super) async fn make(address: &Address, pushes: Pushes) -> Result<(Connection, Ears), NoConnection> {
+        within(async {
+            let Form::Cluster(nodes) = &address.form else {
+                let connection = one_server(address, Some(pushes)).await?;
+                return Ok((Connection::One(connection.clone()), Ears(connection)));
+            };
+            let connection = nodes.client(ANSWER)?.get_async_connection().await?;
+            Ok((Connection::Cluster(connection), ears(nodes, pushes).await?))
+        })
+        .await
     }
 
-    async fn make_at_leisure(address: &Address, pushes: Option<Pushes>) -> RedisResult<Connection> {
-        let mut config = AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT)).set_response_timeout(Some(ANSWER));
-        let client = match &address.form {
-            Form::One(client) => (**client).clone(),
-            Form::Sentinel(sentinels) => sentinels.client()?.async_get_client().await?,
-            Form::Cluster(nodes) => return Ok(Connection::Cluster(nodes.client(pushes, ANSWER)?.get_async_connection().await?)),
-        };
-        if let Some(pushes) = pushes {
-            config = config.set_push_sender(pushes);
-        }
-        Ok(Connection::One(client.get_multiplexed_async_connection_with_config(&config).await?))
-    }
-
-    pub(super) async fn subscribe(&mut self, channels: Vec<String>) -> RedisResult<()> {
-        match self {
-            _ if channels.is_empty() => Ok(()),
-            Connection::One(connection) => connection.subscribe(channels).await,
-            // One for each, since each belongs to a node of its own.
-            Connection::Cluster(connection) => {
-                let all = channels.into_iter().map(|channel| {
-                    let mut connection = connection.clone();
-                    async move { connection.subscribe(channel).await }
-                });
-                join_all(all).await.into_iter().collect()
+    /// A new one that hears nothing.
+    pub(super) async fn make_deaf(address: &Address) -> Result<Connection, NoConnection> {
+        within(async {
+            match &address.form {
+                Form::Cluster(nodes) => Ok(Connection::Cluster(nodes.client(ANSWER)?.get_async_connection().await?)),
+                _ => Ok(Connection::One(one_server(address, None).await?)),
             }
-        }
-    }
-
-    pub(super) async fn unsubscribe(&mut self, channel: &str) -> RedisResult<()> {
-        match self {
-            Connection::One(connection) => connection.unsubscribe(channel).await,
-            Connection::Cluster(connection) => connection.unsubscribe(channel).await,
-        }
+        })
+        .await
     }
 
     /// Runs steps in one round trip, all at once. An error of the whole is one of each.
@@ -121,6 +124,45 @@ impl Connection {
             Connection::Cluster(connection) => Ok(on_each(connection, command).await?.into_iter().map(|(_, answer)| answer).collect()),
         }
     }
+}
+
+async fn within<T>(made: impl Future<Output = RedisResult<T>>) -> Result<T, NoConnection> {
+    match tokio::time::timeout(CONNECT * 2, made).await {
+        Ok(made) => made.map_err(NoConnection::Error),
+        Err(_) => Err(NoConnection::TooLate),
+    }
+}
+
+/// To the only server, or to the one that Sentinels name.
+async fn one_server(address: &Address, pushes: Option<Pushes>) -> RedisResult<MultiplexedConnection> {
+    let client = match &address.form {
+        Form::One(client) => (**client).clone(),
+        Form::Sentinel(sentinels) => sentinels.client()?.async_get_client().await?,
+        Form::Cluster(_) => return Err((ErrorKind::InvalidClientConfig, "a cluster is no single server").into()),
+    };
+    let mut config = AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT)).set_response_timeout(Some(ANSWER));
+    if let Some(pushes) = pushes {
+        config = config.set_push_sender(pushes);
+    }
+    client.get_multiplexed_async_connection_with_config(&config).await
+}
+
+/// To the first node of a cluster that answers: what is published on one is told by all. A connection of its own, for those that the driver keeps
+/// come and go with the slots, and what they were subscribed to with them.
+async fn ears(nodes: &Nodes, pushes: Pushes) -> RedisResult<Ears> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(NODE_ANSWER))
+        .set_response_timeout(Some(NODE_ANSWER))
+        .set_push_sender(pushes);
+    let mut failed = (ErrorKind::ClusterConnectionNotFound, "no node answers").into();
+    for client in nodes.each()? {
+        match tokio::time::timeout(NODE_ANSWER, client.get_multiplexed_async_connection_with_config(&config)).await {
+            Ok(Ok(connection)) => return Ok(Ears(connection)),
+            Ok(Err(error)) => failed = error,
+            Err(_) => {}
+        }
+    }
+    Err(failed)
 }
 
 /// The script by its hash or, where the server has forgotten it, as a whole.

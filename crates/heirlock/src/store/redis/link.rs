@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::address::{Address, Form};
 use super::closed;
-use super::connection::{Connection, NoConnection, Pushes};
+use super::connection::{Connection, Ears, NoConnection, Pushes};
 use super::health::Health;
 use super::replicas::{Replicas, Waited};
 use super::trouble::{explain, unreachable};
@@ -28,6 +28,8 @@ use crate::{Error, Kind, Result};
 
 /// Between two attempts to connect: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+/// How often a cluster's ears are looked after.
+const PING: Duration = Duration::from_secs(3);
 /// The most requests that are taken together, and the most steps that then go in one write: so long waits the first for the answer of the last.
 const TOGETHER: usize = 64;
 
@@ -126,6 +128,7 @@ struct Made {
     /// Which one it is: news of an older one changes nothing.
     number: u64,
     connection: Connection,
+    ears: Ears,
     /// The other one, if grants wait for replicas.
     replicas: Option<Replicas>,
 }
@@ -157,6 +160,7 @@ struct Keeper {
     /// No attempt is made before then, and why the last one failed.
     pause: Option<(Instant, Error)>,
     next_pause: Duration,
+    next_ping: Instant,
     events: UnboundedSender<Event>,
     /// What is under way.
     running: FuturesUnordered<LocalBoxFuture<'static, ()>>,
@@ -174,6 +178,7 @@ impl Keeper {
             waiting: Vec::new(),
             pause: None,
             next_pause: PAUSES.0,
+            next_ping: Instant::now(),
             // Replaced before anything is sent.
             events: unbounded_channel().0,
             running: FuturesUnordered::new(),
@@ -204,8 +209,22 @@ impl Keeper {
                 },
                 Some(event) = news.recv() => self.hear(event),
                 Some(()) = self.running.next(), if !self.running.is_empty() => {}
+                () = sleep_until(self.next_ping), if self.is_cluster() && self.wants_connection() => self.ping(),
                 () = sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => self.try_again(),
             }
+        }
+    }
+
+    fn is_cluster(&self) -> bool {
+        matches!(self.address.form, Form::Cluster(_))
+    }
+
+    /// Of a cluster the ears have nothing else to do by which it could be seen that nobody is at the other end.
+    fn ping(&mut self) {
+        self.next_ping = Instant::now() + PING;
+        if let Some(made) = &self.made {
+            let (report, mut ears) = (self.report(made), made.ears.clone());
+            self.running.push(Box::pin(async move { drop(report.answer(ears.ping().await)) }));
         }
     }
 
@@ -225,14 +244,14 @@ impl Keeper {
                 NoConnection::Error(error) => explain(shown, &error),
                 NoConnection::TooLate => unreachable(shown, "no connection was made in time"),
             };
-            let pushes: Pushes = Arc::new(move |push| events.send(Event::Push(number, push)));
-            let mut connection = Connection::make(&address, Some(pushes)).await.map_err(failed)?;
-            connection.subscribe(channels).await.map_err(|error| explain(shown, &error))?;
+            let pushes: Pushes = Arc::new(move |push| events.send(Event::Push(number, push)).map_err(drop));
+            let (connection, mut ears) = Connection::make(&address, pushes).await.map_err(failed)?;
+            ears.subscribe(channels).await.map_err(|error| explain(shown, &error))?;
             let replicas = match wait {
                 0 => None,
-                wait => Some(Replicas::new(Connection::make(&address, None).await.map_err(failed)?, wait)),
+                wait => Some(Replicas::new(Connection::make_deaf(&address).await.map_err(failed)?, wait)),
             };
-            Ok(Made { number, connection, replicas })
+            Ok(Made { number, connection, ears, replicas })
         }
     }
 
@@ -315,7 +334,7 @@ impl Keeper {
     /// Does it beside the others: each waits for its own answer.
     fn start_other(&mut self, other: Other, made: Made) {
         let report = self.report(&made);
-        let mut connection = made.connection;
+        let Made { connection, mut ears, .. } = made;
         let doing: LocalBoxFuture<'static, ()> = match other {
             Other::Scan(pattern, answer) => Box::pin(async move {
                 let _ = answer.send(report.answer(connection.scan(&pattern).await));
@@ -327,7 +346,7 @@ impl Keeper {
                 let name = channel(session);
                 self.sinks.insert(name.clone(), sink);
                 Box::pin(async move {
-                    let done = report.answer(connection.subscribe(vec![name.clone()]).await);
+                    let done = report.answer(ears.subscribe(vec![name.clone()]).await);
                     if done.is_err() {
                         let _ = report.events.send(Event::Unheard(name));
                     }
@@ -339,7 +358,7 @@ impl Keeper {
                 self.sinks.remove(&name);
                 Box::pin(async move {
                     // A connection that breaks has no channels either.
-                    let _ = connection.unsubscribe(&name).await;
+                    let _ = ears.unsubscribe(&name).await;
                     let _ = answer.send(Ok(()));
                 })
             }
@@ -380,29 +399,23 @@ impl Keeper {
                 self.pause = Some((Instant::now() + self.next_pause, why));
                 self.next_pause = (self.next_pause * 2).min(PAUSES.1);
             }
-            Event::Push(number, push) if push.kind == PushKind::Disconnection => {
-                // Of a cluster it is one of many nodes, which the driver finds again by itself.
-                if !matches!(self.address.form, Form::Cluster(_)) {
-                    self.lose(number);
-                }
-            }
+            Event::Push(number, push) if push.kind == PushKind::Disconnection => self.lose(number),
             Event::Push(_, push) => self.hint(&push),
             Event::Broken(number) => self.lose(number),
             Event::Unheard(name) => drop(self.sinks.remove(&name)),
         }
     }
 
-    /// The connection of this number is of no use any more. Of a cluster, other nodes can still be reached by it until there is another.
+    /// The connection of this number is of no use any more, or its ears. Of a cluster, other nodes can still be reached by it until there is another.
     fn lose(&mut self, number: u64) {
         if self.made.as_ref().is_none_or(|made| made.number != number) {
             return;
         }
-        let is_cluster = matches!(self.address.form, Form::Cluster(_));
-        if !is_cluster {
+        if !self.is_cluster() {
             self.made = None;
         }
         let may_try = self.pause.as_ref().is_none_or(|(until, _)| Instant::now() >= *until);
-        if may_try && (is_cluster || self.wants_connection()) {
+        if may_try && (self.is_cluster() || self.wants_connection()) {
             self.try_again();
         }
     }
@@ -454,5 +467,8 @@ fn is_broken(error: &RedisError) -> bool {
     let kind = error.kind();
     kind == ErrorKind::Io
         || kind == ErrorKind::ClusterConnectionNotFound
-        || matches!(kind, ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown))
+        || matches!(
+            kind,
+            ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown | ServerErrorKind::Moved | ServerErrorKind::Ask)
+        )
 }

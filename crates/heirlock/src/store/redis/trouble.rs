@@ -26,6 +26,10 @@ pub(super) fn explain(shown: &str, error: &RedisError) -> Error {
             Error::new(Kind::Incompatible, format!("{shown} speaks no RESP3: 6.2 or a later version is needed"))
         }
         ErrorKind::InvalidClientConfig => Error::new(Kind::Invalid, format!("{shown} cannot be used: {told}")),
+        // The driver has followed it as often as it may.
+        ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask) => {
+            unreachable(shown, "its slots are on their way to another node")
+        }
         ErrorKind::Server(ServerErrorKind::ReadOnly) => unreachable(shown, "it is a replica now, and writes nothing"),
         ErrorKind::Server(
             ServerErrorKind::BusyLoading | ServerErrorKind::MasterDown | ServerErrorKind::TryAgain | ServerErrorKind::ClusterDown,

@@ -49,18 +49,9 @@ impl Names {
     }
 
     pub(super) fn enter(&self, key: &Key, request: &Enter) -> Step {
-        let Enter { token, session, seq, priority, mode, terms, may_queue, owner } = request;
         let mut step = self.step("enter", key);
-        let mode_number = match mode {
-            Mode::Exclusive => 0,
-            Mode::Shared => 1,
-            Mode::Slot(_) => 2,
-        };
-        step.args.push(token.as_bytes().to_vec());
-        step.args.extend([text(seq), text(priority), Vec::new(), text(&format!("{:016x}", session.0)), text(&mode_number)]);
-        step.args.extend([text(&mode.slots().unwrap_or(0)), flag(*may_queue), span(Some(terms.ttl)), span(Some(terms.queue_life))]);
-        step.args.extend([span(terms.max_hold), span(terms.lock_delay), span(terms.hold_at_least)]);
-        step.args.push(serde_json::to_vec(&**owner).unwrap_or_default());
+        step.args.push(request.token.as_bytes().to_vec());
+        step.args.extend([text(&request.seq), text(&request.priority), flag(request.may_queue), lasting(request)]);
         step
     }
 
@@ -121,8 +112,35 @@ fn flag(value: bool) -> Vec<u8> {
     text(&u8::from(value))
 }
 
-fn span(ms: Option<u64>) -> Vec<u8> {
-    ms.map_or(Vec::new(), |ms| text(&ms.min(LONGEST_MS)))
+/// How the script's numbers are packed.
+const NUMBER: usize = 8;
+/// A session's id in a ticket.
+const SESSION: usize = 16;
+
+/// The part of a ticket that stays as its owner gave it: and the owner.
+fn lasting(request: &Enter) -> Vec<u8> {
+    let Enter { mode, terms, session, owner, .. } = request;
+    let mode_number = match mode {
+        Mode::Exclusive => 0,
+        Mode::Shared => 1,
+        Mode::Slot(_) => 2,
+    };
+    let owner = serde_json::to_vec(&**owner).unwrap_or_default();
+    let mut packed = Vec::with_capacity(7 * NUMBER + SESSION + 4 + owner.len());
+    let spans = [Some(terms.ttl), Some(terms.queue_life), terms.max_hold, terms.lock_delay, terms.hold_at_least];
+    for number in [f64::from(mode_number), f64::from(mode.slots().unwrap_or(0))].into_iter().chain(spans.map(span)) {
+        packed.extend_from_slice(&number.to_le_bytes());
+    }
+    packed.extend_from_slice(format!("{:016x}", session.0).as_bytes());
+    packed.extend_from_slice(&u32::try_from(owner.len()).unwrap_or(0).to_le_bytes());
+    packed.extend_from_slice(&owner);
+    packed
+}
+
+/// A span that may not be there, in milliseconds.
+#[allow(clippy::cast_precision_loss)] // The longest is exact.
+fn span(ms: Option<u64>) -> f64 {
+    ms.map_or(-1.0, |ms| ms.min(LONGEST_MS) as f64)
 }
 
 /// Braces would end the hash tag.
@@ -235,11 +253,50 @@ pub(super) fn view(key: Key, value: &Value) -> Result<(KeyView, bool)> {
     Ok((KeyView::of(key, last_fence, resting, tickets, now), is_used))
 }
 
+/// What is packed in a ticket, from its beginning on.
+struct Packed<'v> {
+    whole: &'v Value,
+    left: &'v [u8],
+}
+
+impl<'v> Packed<'v> {
+    fn of(whole: &'v Value) -> Result<Packed<'v>> {
+        match whole {
+            Value::BulkString(left) => Ok(Packed { whole, left }),
+            _ => Err(nonsense(whole)),
+        }
+    }
+
+    fn bytes(&mut self, length: usize) -> Result<&'v [u8]> {
+        let (bytes, left) = self.left.split_at_checked(length).ok_or_else(|| nonsense(self.whole))?;
+        self.left = left;
+        Ok(bytes)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        self.bytes(N)?.try_into().map_err(|_| nonsense(self.whole))
+    }
+
+    fn int<T: TryFrom<i64>>(&mut self) -> Result<T> {
+        let number = f64::from_le_bytes(self.array()?);
+        #[allow(clippy::cast_possible_truncation)] // What it cuts off, or caps, is not the same number any more.
+        let whole = number as i64;
+        #[allow(clippy::cast_precision_loss, clippy::float_cmp)]
+        let is_exact = whole as f64 == number;
+        T::try_from(whole).ok().filter(|_| is_exact).ok_or_else(|| nonsense(self.whole))
+    }
+
+    /// A span that may not be there.
+    fn maybe(&mut self) -> Result<Option<u64>> {
+        let number: i64 = self.int()?;
+        Ok(u64::try_from(number).ok())
+    }
+}
+
 /// A ticket as the script keeps it, but for its token, which is nobody's to see.
 pub(super) fn ticket(value: &Value) -> Result<Ticket> {
-    let mut parts = Parts::of(value)?;
+    let mut parts = Packed::of(value)?;
     let bad = || nonsense(value);
-    let session = std::str::from_utf8(parts.bytes()?).ok().and_then(|text| u64::from_str_radix(text, 16).ok()).ok_or_else(bad)?;
     let seq = parts.int()?;
     let state = match parts.int()? {
         0_i64 => State::Queued,
@@ -247,7 +304,10 @@ pub(super) fn ticket(value: &Value) -> Result<Ticket> {
         2 => State::Held,
         _ => return Err(bad()),
     };
-    let (priority, arrival, mode, slots): (i32, u64, i64, u32) = (parts.int()?, parts.int()?, parts.int()?, parts.int()?);
+    let (priority, arrival) = (parts.int()?, parts.int()?);
+    let (entered_ms, granted_ms, due_ms, fence, slot) = (parts.int()?, parts.int()?, parts.int()?, parts.int()?, parts.int()?);
+    let revoked = parts.int::<u8>()? != 0;
+    let (mode, slots): (i64, u32) = (parts.int()?, parts.int()?);
     let mode = match mode {
         0 => Mode::Exclusive,
         1 => Mode::Shared,
@@ -261,10 +321,10 @@ pub(super) fn ticket(value: &Value) -> Result<Ticket> {
         lock_delay: parts.maybe()?,
         hold_at_least: parts.maybe()?,
     };
-    let (entered_ms, granted_ms, due_ms, fence, slot) = (parts.int()?, parts.int()?, parts.int()?, parts.int()?, parts.int()?);
-    let revoked = parts.int::<u8>()? != 0;
-    let owner: Owner = serde_json::from_slice(parts.bytes()?).map_err(|_| bad())?;
-    let blocked: Option<BlockedOn> = match parts.bytes()? {
+    let session = std::str::from_utf8(parts.bytes(SESSION)?).ok().and_then(|text| u64::from_str_radix(text, 16).ok()).ok_or_else(bad)?;
+    let length = usize::try_from(u32::from_le_bytes(parts.array()?)).map_err(|_| bad())?;
+    let owner: Owner = serde_json::from_slice(parts.bytes(length)?).map_err(|_| bad())?;
+    let blocked: Option<BlockedOn> = match parts.left {
         b"" => None,
         blocked => Some(serde_json::from_slice(blocked).map_err(|_| bad())?),
     };
