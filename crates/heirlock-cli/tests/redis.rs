@@ -282,6 +282,13 @@ fn cases_c01_c02_c06_c09_and_c11_over_every_form_of_redis() {
             assert!(!text.contains(&password), "{form}, {args:?}: {text}");
             (output.status.code(), text)
         };
+        if rest.contains('@') {
+            // That of another is as little shown.
+            std::fs::write(place.path("password"), format!("{password}x")).unwrap();
+            let (code, text) = output(&["-vv", "run", "a", "true"]);
+            assert!(code == Some(125) && text.contains("refuses the user or the password"), "{form}: {text}");
+            std::fs::write(place.path("password"), &password).unwrap();
+        }
         assert_eq!(output(&["run", "a", "--", "sh", "-c", "exit 7"]), (Some(7), String::new()), "{form}");
         let (code, text) = output(&["run", "a", "--", this, "run", "-w", "9", "a", "true"]);
         assert!(code == Some(80) && text.contains("so it would wait for itself"), "{form}: {code:?} {text}");
