@@ -107,6 +107,40 @@ fn a_server_without_memory_refuses_who_comes_and_keeps_who_is_there() {
     assert!(locks.lock("a").no_wait().blocking().unwrap().is_valid());
 }
 
+/// A server that evicts takes single keys: the sorted sets are made anew from the hash, so that who holds goes on and who waits is not forgotten.
+#[test]
+fn a_lost_queue_is_found_again_in_the_hash() {
+    let server = Server::start(&[]);
+    let mut admin = server.connection("");
+    let (locks, others) = (connect(&server.url("")), connect(&server.url("")));
+    for (name, shared, lost) in [("a", false, "q"), ("b", false, "d"), ("c", true, "q"), ("d", true, "d")] {
+        let hold = locks.lock(name).ttl(TTL);
+        let lease = if shared { hold.shared() } else { hold }.blocking().unwrap();
+        let waiting = std::thread::spawn({
+            let others = others.clone();
+            move || others.lock(name).ttl(TTL).blocking().map(|lease| lease.fence())
+        });
+        let view = || block_on(locks.inspect(name)).unwrap();
+        let until = Instant::now() + TTL * 5;
+        while view().queue.is_empty() {
+            assert!(Instant::now() < until, "{name}: nobody waits");
+        }
+        let sets = format!("heirlock:{{{name}}}:{lost}");
+        assert_eq!(redis::cmd("DEL").arg(&sets).query::<u32>(&mut admin).unwrap(), 1);
+        // Longer than it holds without being renewed.
+        let since = Instant::now();
+        while since.elapsed() < TTL * 2 {
+            assert!(lease.is_valid(), "{name} after {:?}", since.elapsed());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        assert_eq!((view().holders.len(), view().queue.len()), (1, 1), "{name}");
+        assert!(redis::cmd("PTTL").arg(&sets).query::<i64>(&mut admin).unwrap() > 0, "{name}: what is made anew does not stay for ever");
+        let fence = lease.fence();
+        lease.release_blocking().unwrap();
+        assert!(waiting.join().unwrap().unwrap() > fence);
+    }
+}
+
 /// Scripts that are forgotten, and connections that are cut: nobody notices.
 #[test]
 fn a_held_lease_outlives_flushed_scripts_and_cut_connections() {
