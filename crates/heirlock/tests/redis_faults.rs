@@ -37,11 +37,35 @@ fn who_is_not_let_in_is_told_why_and_where_and_no_password() {
     assert_eq!(refused(&server.url("")).kind(), Kind::Invalid);
     assert_eq!(refused(&server.url("app:hunter2@")).kind(), Kind::Invalid);
     assert_eq!(refused(&server.url(":no-hunter2@")).kind(), Kind::Invalid);
+    for user in ["", ":no-hunter2@"] {
+        let error = refused(&server.url(user).replacen("redis:", "redis+cluster:", 1));
+        assert_eq!(error.kind(), Kind::Invalid, "{}", error.chain());
+    }
     let error = refused(&format!("{}/9", server.url(":hunter2@")));
     assert_eq!(error.kind(), Kind::Invalid, "{}", error.chain());
     let locks = connect(&format!("{}/3", server.url(":hunter2@")));
     assert!(!locks.url().contains("hunter2") && locks.url().contains("127.0.0.1"), "{}", locks.url());
     assert!(locks.lock("a").blocking().unwrap().is_valid());
+}
+
+/// Nobody is to believe that grants wait for a replica, or that names have their prefix, when they do not.
+#[test]
+fn parameters_in_the_place_of_options_are_refused() {
+    let server = Server::start(&[]);
+    for parameters in ["wait=1", "prefix=app/"] {
+        let error = block_on(heirlock::store::RedisStore::connect(&format!("{}/?{parameters}", server.url("")))).unwrap_err();
+        assert!(error.is_invalid() && error.chain().contains("options"), "{}", error.chain());
+    }
+}
+
+/// The server's error repeats what the command was called with.
+#[test]
+fn a_server_that_does_not_know_hello_shows_no_password() {
+    let server = Server::start(&["--requirepass", "hunter2", "--rename-command", "HELLO", ""]);
+    for url in [server.url(":hunter2@"), server.url(":hunter2@").replacen("redis:", "redis+cluster:", 1)] {
+        let error = refused(&url);
+        assert!(error.chain().to_lowercase().contains("hello"), "{}", error.chain());
+    }
 }
 
 /// The rules that the guide names are enough, and without one of them it is said what is not permitted.
