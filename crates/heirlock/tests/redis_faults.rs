@@ -37,11 +37,35 @@ fn who_is_not_let_in_is_told_why_and_where_and_no_password() {
     assert_eq!(refused(&server.url("")).kind(), Kind::Invalid);
     assert_eq!(refused(&server.url("app:hunter2@")).kind(), Kind::Invalid);
     assert_eq!(refused(&server.url(":no-hunter2@")).kind(), Kind::Invalid);
+    for user in ["", ":no-hunter2@"] {
+        let error = refused(&server.url(user).replacen("redis:", "redis+cluster:", 1));
+        assert_eq!(error.kind(), Kind::Invalid, "{}", error.chain());
+    }
     let error = refused(&format!("{}/9", server.url(":hunter2@")));
     assert_eq!(error.kind(), Kind::Invalid, "{}", error.chain());
     let locks = connect(&format!("{}/3", server.url(":hunter2@")));
     assert!(!locks.url().contains("hunter2") && locks.url().contains("127.0.0.1"), "{}", locks.url());
     assert!(locks.lock("a").blocking().unwrap().is_valid());
+}
+
+/// Nobody is to believe that grants wait for a replica, or that names have their prefix, when they do not.
+#[test]
+fn parameters_in_the_place_of_options_are_refused() {
+    let server = Server::start(&[]);
+    for parameters in ["wait=1", "prefix=app/"] {
+        let error = block_on(heirlock::store::RedisStore::connect(&format!("{}/?{parameters}", server.url("")))).unwrap_err();
+        assert!(error.is_invalid() && error.chain().contains("options"), "{}", error.chain());
+    }
+}
+
+/// The server's error repeats what the command was called with.
+#[test]
+fn a_server_that_does_not_know_hello_shows_no_password() {
+    let server = Server::start(&["--requirepass", "hunter2", "--rename-command", "HELLO", ""]);
+    for url in [server.url(":hunter2@"), server.url(":hunter2@").replacen("redis:", "redis+cluster:", 1)] {
+        let error = refused(&url);
+        assert!(error.chain().to_lowercase().contains("hello"), "{}", error.chain());
+    }
 }
 
 /// The rules that the guide names are enough, and without one of them it is said what is not permitted.
@@ -105,6 +129,40 @@ fn a_server_without_memory_refuses_who_comes_and_keeps_who_is_there() {
     lease.release_blocking().unwrap();
     set("0");
     assert!(locks.lock("a").no_wait().blocking().unwrap().is_valid());
+}
+
+/// A server that evicts takes single keys: the sorted sets are made anew from the hash, so that who holds goes on and who waits is not forgotten.
+#[test]
+fn a_lost_queue_is_found_again_in_the_hash() {
+    let server = Server::start(&[]);
+    let mut admin = server.connection("");
+    let (locks, others) = (connect(&server.url("")), connect(&server.url("")));
+    for (name, shared, lost) in [("a", false, "q"), ("b", false, "d"), ("c", true, "q"), ("d", true, "d")] {
+        let hold = locks.lock(name).ttl(TTL);
+        let lease = if shared { hold.shared() } else { hold }.blocking().unwrap();
+        let waiting = std::thread::spawn({
+            let others = others.clone();
+            move || others.lock(name).ttl(TTL).blocking().map(|lease| lease.fence())
+        });
+        let view = || block_on(locks.inspect(name)).unwrap();
+        let until = Instant::now() + TTL * 5;
+        while view().queue.is_empty() {
+            assert!(Instant::now() < until, "{name}: nobody waits");
+        }
+        let sets = format!("heirlock:{{{name}}}:{lost}");
+        assert_eq!(redis::cmd("DEL").arg(&sets).query::<u32>(&mut admin).unwrap(), 1);
+        // Longer than it holds without being renewed.
+        let since = Instant::now();
+        while since.elapsed() < TTL * 2 {
+            assert!(lease.is_valid(), "{name} after {:?}", since.elapsed());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        assert_eq!((view().holders.len(), view().queue.len()), (1, 1), "{name}");
+        assert!(redis::cmd("PTTL").arg(&sets).query::<i64>(&mut admin).unwrap() > 0, "{name}: what is made anew does not stay for ever");
+        let fence = lease.fence();
+        lease.release_blocking().unwrap();
+        assert!(waiting.join().unwrap().unwrap() > fence);
+    }
 }
 
 /// Scripts that are forgotten, and connections that are cut: nobody notices.

@@ -69,6 +69,10 @@ impl Address {
         let shown: Arc<str> = crate::redact(url).into();
         let bad = |why: &str| Error::new(Kind::Invalid, format!("{shown} is no Redis URL ({why}): give {}", usage(url)));
         let (scheme, rest) = url.split_once("://").ok_or_else(|| bad("it has no host"))?;
+        // The driver would pass over them, and over a namespace or a number of replicas among them.
+        if rest.contains('?') {
+            return Err(bad("its parameters are for heirlock::open_store: here they are options"));
+        }
         let (base, kind) = scheme.split_once('+').map_or((scheme, ""), |(base, kind)| (base, kind));
         let certificates = certificates(base, tls, &shown)?;
         let one = |text: &str| -> Result<ConnectionInfo> {

@@ -78,7 +78,7 @@ if is_new or raw and #raw == HEADER_LENGTH and now >= seen and now < due then
                 't' .. speaker, pack(CHANGING, new_seq, IS_HELD, priority, arrival, entered, granted, alone_due, own, 0, 0)
                     .. packed:sub(CHANGING_LENGTH + 1, TICKET_LENGTH + owner) .. ARGV[7])
             local head = counts ~= HELD and call('ZRANGEBYSCORE', KEYS[2], FIRST_WAITER, '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
-            answer = { 'H', own, -1, alone_due - now, head and max(priority, -head[2]) or priority, 0 }
+            answer = { 'H', own, -1, alone_due - now, head and head[2] and max(priority, -head[2]) or priority, 0 }
         end
     elseif verb == 'leave' and alone == speaker and counts == HELD and ARGV[5] == '1' and now + FORGET_MS / 2 <= kept then
         local from, settled, _, unsettled = unpack(RINGS, rings)
@@ -284,6 +284,22 @@ local function bury(token, reason, was, is_settled)
     if token == speaker then
         grave = why
     end
+end
+
+-- A sorted set was evicted, or taken away, and the hash was not: it has all that they say.
+if members > 0 and call('EXISTS', Q, D) < 2 then
+    local all = call('HGETALL', K)
+    for at = 1, #all, 2 do
+        if all[at]:sub(1, 1) == 't' then
+            local row = read_ticket(all[at]:sub(2), all[at + 1])
+            local score, member, till = place(row)
+            if member then
+                call('ZADD', Q, score, member)
+                call('ZADD', D, till, row.token)
+            end
+        end
+    end
+    grown[Q], grown[D] = true, true
 end
 
 -- Who speaks is answered, and not told.

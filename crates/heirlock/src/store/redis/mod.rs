@@ -58,7 +58,7 @@ use crate::lease::{Answer, Beat, Capabilities, Enter, Evict, Key, KeyView, Leave
 use crate::{Error, Kind, Result};
 
 /// The commands that a user needs, as ACL rules name them, beside the keys and channels that begin with `heirlock:`.
-pub const COMMANDS: [&str; 25] = [
+pub const COMMANDS: [&str; 26] = [
     "hello",
     "select",
     "info",
@@ -67,6 +67,7 @@ pub const COMMANDS: [&str; 25] = [
     "eval",
     "evalsha",
     "hget",
+    "hgetall",
     "hmget",
     "hset",
     "hdel",

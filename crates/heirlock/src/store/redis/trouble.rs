@@ -21,6 +21,10 @@ pub(super) fn explain(shown: &str, error: &RedisError) -> Error {
             let what = "give its authority as ?ca=FILE, and a host that stands in it";
             Error::new(Kind::Invalid, format!("{shown} is not trusted ({told}): {what}"))
         }
+        // Of a cluster the driver tells no more than that it reached no node, with the last one's error as text.
+        ErrorKind::Io | ErrorKind::ClusterConnectionNotFound if ["WRONGPASS", "NOAUTH"].iter().any(|code| told.contains(code)) => {
+            Error::new(Kind::Invalid, format!("{shown} refuses the user or the password: {told}"))
+        }
         ErrorKind::MasterNameNotFoundBySentinel => unreachable(shown, "the Sentinels name no primary of this service now"),
         ErrorKind::RESP3NotSupported => {
             Error::new(Kind::Incompatible, format!("{shown} speaks no RESP3: 6.2 or a later version is needed"))
@@ -68,7 +72,8 @@ fn forbidden(shown: &str, told: &str) -> Error {
 /// In its own words; those of the system, where no server has said anything.
 fn told(error: &RedisError) -> String {
     match (error.detail(), std::error::Error::source(error)) {
-        (Some(detail), _) => detail.to_owned(),
+        // Of a command that they do not know they repeat the arguments: the password, if it is HELLO or AUTH.
+        (Some(detail), _) => detail.split(", with args").next().unwrap_or(detail).to_owned(),
         (None, Some(cause)) if error.kind() == ErrorKind::Io => cause.to_string(),
         _ => error.category().to_owned(),
     }

@@ -155,8 +155,7 @@ fn decode(name: &str) -> Option<String> {
 
 /// An answer that is none.
 pub(super) fn nonsense(value: &Value) -> Error {
-    let mut shown = format!("{value:?}");
-    shown.truncate(200);
+    let shown: String = format!("{value:?}").chars().take(200).collect();
     Error::new(Kind::Incompatible, format!("the server's answer is none of our script's: {shown}"))
 }
 
@@ -346,4 +345,17 @@ pub(super) fn ticket(value: &Value) -> Result<Ticket> {
         owner: Arc::new(owner),
         blocked,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nonsense_of_any_letters_is_an_error() {
+        for before in 0..4 {
+            let value = Value::SimpleString("x".repeat(before) + &"é€".repeat(100));
+            assert!(answer(&value).unwrap_err().is_incompatible());
+        }
+    }
 }
