@@ -45,9 +45,9 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Every client makes progress in time after what happened; and while it happens, which may take as long again.
+    /// Every client makes progress in time after what happened; how long it takes to happen is the servers' affair.
     pub(crate) fn assert_progress(&self) {
-        assert!(self.progress <= PROGRESS && self.stood_still <= 2 * PROGRESS, "{self:?}");
+        assert!(self.progress <= PROGRESS, "{self:?}");
     }
 
     /// Without hints, each hand-over would wait for a look: a tenth of what it was, or less.
