@@ -7,11 +7,9 @@ mod many_keys;
 
 use heirlock::lease::SessionId;
 
-/// In a namespace of its own on the servers of this variable. One after the other: each is a load by itself.
+/// In a namespace of its own on the servers of this variable.
 async fn case_s16(variable: &str) {
-    static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     let servers = std::env::var(variable).unwrap_or_else(|_| panic!("{variable}: run the tests by ci/test, or by ci/services"));
-    let _turn = TURN.lock().await;
     many_keys::ten_thousand_keys(&format!("{servers}?prefix={:016x}/", SessionId::random().unwrap().0), 10).await;
 }
 

@@ -176,7 +176,7 @@ impl Proxy {
         }
     }
 
-    /// What is late arrives now.
+    /// What is late arrives now, and from now on at once.
     pub(crate) fn deliver(&self) {
         self.shared.state().may_deliver = true;
         self.shared.changed.notify_all();

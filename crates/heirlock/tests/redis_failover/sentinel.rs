@@ -22,9 +22,8 @@ fn the_primary_is_killed_while_twenty_contend() {
     let report = contest("Sentinel, the primary killed", &watched.url(), ms(3_000), || {
         // With it the Sentinel that is asked first: the two others are enough.
         watched.sentinels[0].kill();
-        watched.servers[0].kill();
+        watched.kill_primary();
     });
-    assert_eq!(watched.primary(), 1);
     report.assert_progress();
     report.assert_hints();
 }
@@ -34,10 +33,11 @@ fn the_primary_is_replaced_while_twenty_contend() {
     let _alone = alone();
     let watched = Watched::start(ms(2_000), &[]);
     let report = contest("Sentinel, the primary replaced", &watched.url(), ms(3_000), || {
+        let old = watched.primary();
         watched.fail_over();
-        eventually("the replica is the primary", || watched.primary() == 1);
+        watched.await_primary_but(old);
         // Until it is told, the old one takes what comes; all of that is lost.
-        eventually("the old primary is a replica", || watched.servers[0].info("master_link_status").as_deref() == Some("up"));
+        watched.await_replica(old);
     });
     report.assert_progress();
     report.assert_hints();
@@ -50,11 +50,11 @@ fn no_grant_is_lost_that_waited_for_the_replica_while_twenty_contend() {
     let mut watched = Watched::start(ms(1_000), &[]);
     let url = format!("{}?wait=1", watched.url());
     let report = contest("Sentinel, grants that wait, the primary killed", &url, ms(3_000), || {
-        watched.servers[0].kill();
-        eventually("the replica is the primary", || watched.primary() == 1);
+        let old = watched.kill_primary();
+        watched.await_primary_but(old);
         // It needs a replica for the next grant. Sentinels let who comes back be for some seconds, before they tell it whose replica it is.
-        watched.servers[0].again();
-        eventually("the old primary is a replica", || watched.servers[0].info("master_link_status").as_deref() == Some("up"));
+        watched.servers[old].again();
+        watched.await_replica(old);
     });
     report.assert_progress();
     report.assert_hints();
@@ -94,9 +94,10 @@ fn the_primary_hangs_and_comes_back_while_twenty_contend() {
     let _alone = alone();
     let watched = Watched::start(ms(1_000), &[]);
     let report = contest("Sentinel, the primary hangs", &watched.url(), ms(12_000), || {
-        watched.servers[0].signal(Signal::STOP);
-        eventually("the replica is the primary", || watched.primary() == 1);
-        watched.servers[0].signal(Signal::CONT);
+        let old = watched.primary();
+        watched.servers[old].signal(Signal::STOP);
+        watched.await_primary_but(old);
+        watched.servers[old].signal(Signal::CONT);
     });
     report.assert_progress();
     report.assert_hints();
@@ -107,7 +108,9 @@ fn the_primary_hangs_and_comes_back_while_twenty_contend() {
 fn the_primary_hangs_for_ever_while_twenty_contend() {
     let _alone = alone();
     let watched = Watched::start(ms(1_000), &[]);
-    let report = contest("Sentinel, the primary hangs for ever", &watched.url(), ms(3_000), || watched.servers[0].signal(Signal::STOP));
+    let report = contest("Sentinel, the primary hangs for ever", &watched.url(), ms(3_000), || {
+        watched.servers[watched.primary()].signal(Signal::STOP);
+    });
     report.assert_progress();
     report.assert_hints();
 }
@@ -118,11 +121,10 @@ fn case_s13_a_lease_that_the_replica_has_goes_on() {
     let mut watched = Watched::start(ms(1_000), &[]);
     let (locks, others) = (block_on(Locks::connect(&watched.url())).unwrap(), block_on(Locks::connect(&watched.url())).unwrap());
     let lease = locks.lock("kept").ttl(TTL).blocking().unwrap();
-    let offset = |at: usize| watched.servers[at].info(["master_repl_offset", "slave_repl_offset"][at]);
-    eventually("the replica has the lease", || offset(1).is_some() && offset(0) <= offset(1));
-    watched.servers[0].kill();
+    watched.await_offset();
+    let old = watched.kill_primary();
     let since = Instant::now();
-    eventually("the replica is the primary", || watched.primary() == 1);
+    watched.await_primary_but(old);
     // Past what it would live without renewal.
     while since.elapsed() < TTL + ms(1_000) {
         assert!(lease.is_valid(), "after {:?}: {:?}", since.elapsed(), lease.lost_reason());
@@ -142,11 +144,12 @@ fn case_s13_a_lease_that_the_replica_does_not_have_is_lost() {
     let mut watched = Watched::start(ms(2_000), &[]);
     let locks = block_on(Locks::connect(&watched.url())).unwrap();
     // Nothing reaches it any more, nor is on its way.
-    watched.servers[1].signal(Signal::STOP);
-    watched.servers[0].ask::<u64>(&["CLIENT", "KILL", "TYPE", "replica"]).unwrap();
+    let replica = 1 - watched.primary();
+    watched.servers[replica].signal(Signal::STOP);
+    watched.servers[1 - replica].ask::<u64>(&["CLIENT", "KILL", "TYPE", "replica"]).unwrap();
     let lease = locks.lock("gone").ttl(TTL).blocking().unwrap();
-    watched.servers[0].kill();
-    watched.servers[1].signal(Signal::CONT);
+    watched.servers[1 - replica].kill();
+    watched.servers[replica].signal(Signal::CONT);
     // Sentinels may differ for a moment, and who comes then is told that there is no primary.
     let mut others = None;
     eventually("who comes finds the replica as the primary", || {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ::redis::cluster::{ClusterClient, ClusterClientBuilder};
+use ::redis::io::tcp::TcpSettings;
 use ::redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
 use ::redis::{
     Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisError, TlsCertificates, TlsMode,
@@ -73,7 +74,7 @@ impl Address {
         let one = |text: &str| -> Result<ConnectionInfo> {
             let info = format!("{base}://{text}").into_connection_info().map_err(|error| bad(error.category()))?;
             let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-            Ok(info.set_redis_settings(settings))
+            Ok(info.set_redis_settings(settings).set_tcp_settings(at_once()))
         };
         let invalid = |error: RedisError| bad(error.detail().unwrap_or_else(|| error.category()));
         if kind != "sentinel" && (sentinel.name.is_some() || sentinel.password.is_some()) {
@@ -124,7 +125,8 @@ impl Sentinels {
         let server = self.server.redis_settings();
         let mut builder = SentinelClientBuilder::new(self.nodes.clone(), &self.service, SentinelServerType::Master)?
             .set_client_to_redis_db(server.db())
-            .set_client_to_redis_protocol(ProtocolVersion::RESP3);
+            .set_client_to_redis_protocol(ProtocolVersion::RESP3)
+            .set_client_to_redis_tcp_settings(at_once());
         if let Some(name) = server.username() {
             builder = builder.set_client_to_redis_username(name);
         }
@@ -167,6 +169,7 @@ impl Nodes {
         let (retries, shortest, longest) = RETRIES;
         let mut builder = ClusterClientBuilder::new(self.nodes.clone())
             .use_protocol(ProtocolVersion::RESP3)
+            .tcp_settings(at_once())
             .connection_timeout(NODE_CONNECT)
             .response_timeout(answer)
             .overall_response_timeout(Some(answer))
@@ -178,6 +181,11 @@ impl Nodes {
         }
         builder.build()
     }
+}
+
+/// A request does not wait until what was sent before it is acknowledged, which the server does with its answer.
+fn at_once() -> TcpSettings {
+    TcpSettings::default().set_nodelay(true)
 }
 
 /// `USER:PASSWORD@` or nothing, the hosts, and what follows the slash after them.

@@ -4,8 +4,8 @@
 -- KEYS[2], a sorted set: those who share or hold slots, then the queue. KEYS[3], a sorted set: when these are due, holders first. An exclusive holder
 -- is in neither, but in the header.
 -- ARGV: the verb, the key as its users know it, how ('' or 'all', with "ms us" before it if the time is not to be the server's), and the verb's own.
---   enter: token, number, priority, whether it may queue, the lasting part of the ticket. beat: token, number, priority, what its owner is blocked on.
---   leave: token, whether no enter may still come. evict: a fence or '', whether by force. look: nothing.
+--   enter: token, number, priority, whether it may queue, the lasting part of the ticket. beat: token, number, priority, what its owner is
+--   blocked on. leave: token, whether no enter may still come. evict: a fence or '', whether by force. look: nothing.
 --
 -- All that is kept is packed numbers; wire.rs packs and reads a ticket's, book.lua reads the others. The server makes all of this anew for each run,
 -- the functions too: so what nearly all steps come to is done first, without any, and with as few commands and bytes as it can.
@@ -48,18 +48,23 @@ if raw then
     fence, arrivals, due, seen, kept, alone_due, alone, counts, rings = unpack(HEADER, raw)
 end
 
--- The short way. A free key is taken; its one exclusive holder claims or renews; it leaves and nobody waits. Nothing is due, nothing rests, the key is
--- kept for long enough, and what comes is what its owner is expected to send: then the long way would do no more than this.
-if raw and #raw == HEADER_LENGTH and now >= seen and now < due then
+-- The short way. A free or new key is taken; its one exclusive holder claims or renews; it leaves and nobody waits. Nothing is due, nothing rests,
+-- the key is kept for long enough, and what comes is what its owner is expected to send: then the long way would do no more than this.
+local is_new = not raw and verb == 'enter' and ARGV[3]:sub(-3) ~= 'all' and call('EXISTS', KEYS[2], KEYS[3]) == 0
+if is_new or raw and #raw == HEADER_LENGTH and now >= seen and now < due then
     local answer
     if verb == 'enter' then
         local mode, _, ttl, queue_life, max_hold = unpack('<ddddd', ARGV[8])
-        if counts == FREE and not grave and mode == EXCLUSIVE and now + ttl + FORGET_MS / 2 <= kept then
+        if counts == FREE and not grave and mode == EXCLUSIVE and (is_new or now + ttl + FORGET_MS / 2 <= kept) then
             local priority = tonumber(ARGV[6])
+            kept = is_new and now + ttl + FORGET_MS or kept
             fence, arrivals = max(fence + 1, wall), arrivals + 1
             alone_due = now + (max_hold >= 0 and min(ttl, max_hold) or ttl)
             call('HSET', K, 'h', pack(HEADER, fence, arrivals, min(due, now + queue_life, alone_due), now, kept, alone_due, speaker, HELD, rings),
                 't' .. speaker, pack(CHANGING, tonumber(ARGV[5]), IS_HELD, priority, arrivals, now, now, alone_due, fence, 0, 0) .. ARGV[8])
+            if is_new then
+                call('PEXPIRE', K, kept - now)
+            end
             answer = { 'H', fence, -1, alone_due - now, priority, 0 }
         end
     elseif verb == 'beat' and alone == speaker then
@@ -625,8 +630,8 @@ end
 
 if raw or holders + queued + settled.count + unsettled.count + #rests > 0 then
     local write, longest = { 'HSET', K }, 0
-    if not raw and ARGV[3]:find('all', 1, true) then
-        -- In a cluster all three keys exist as long as one does: of a slot that moves to another node, some without the others are refused (TRYAGAIN).
+    if not raw and ARGV[3]:sub(-3) == 'all' then
+        -- In a cluster all three keys exist as long as one does: of a slot that moves elsewhere, some without the others are refused (TRYAGAIN).
         call('ZADD', Q, '-inf', '')
         call('ZADD', D, '-inf', '')
     end
@@ -652,7 +657,8 @@ if raw or holders + queued + settled.count + unsettled.count + #rests > 0 then
     -- Rarely: the key stays for a day and more after its last use.
     if kept < now + longest + FORGET_MS / 2 then
         kept = now + longest + FORGET_MS
-        grown[K], grown[Q], grown[D] = true, true, true
+        local has_sets = members > 0 or ARGV[3]:sub(-3) == 'all'
+        grown[K], grown[Q], grown[D] = true, has_sets, has_sets
     end
     counts, rings = pack(COUNTS, holders, queued, readers, slots), pack(RINGS, settled.from, settled.count, unsettled.from, unsettled.count)
     write[#write + 1] = 'h'

@@ -87,10 +87,8 @@ impl Cluster {
             sleep(PAUSE);
         }
         // First where it goes, so that it is nobody's at no moment.
-        for node in [target, source]
-            .into_iter()
-            .chain(self.nodes.iter().filter(|node| ![from, to].map(|at| self.nodes[at].port()).contains(&node.port())))
-        {
+        let others = (0..self.nodes.len()).filter(|at| *at != to && *at != from);
+        for node in [to, from].into_iter().chain(others).map(|at| &self.nodes[at]) {
             if node.info("role").as_deref() == Some("master") {
                 set(node, &["NODE", &target_id]);
             }

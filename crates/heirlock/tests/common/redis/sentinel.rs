@@ -54,6 +54,31 @@ impl Watched {
         self.servers.iter().position(|server| server.port() == port).unwrap()
     }
 
+    /// Kills the primary; tells which it was. On a busy machine the servers may have changed places of themselves before.
+    pub(crate) fn kill_primary(&mut self) -> usize {
+        let primary = self.primary();
+        self.servers[primary].kill();
+        primary
+    }
+
+    /// Until another one than this is the primary.
+    pub(crate) fn await_primary_but(&self, old: usize) {
+        eventually("the replica is the primary", || self.primary() != old);
+    }
+
+    /// Until this one is a replica, and has all.
+    pub(crate) fn await_replica(&self, server: usize) {
+        eventually("it is a replica", || self.servers[server].info("master_link_status").as_deref() == Some("up"));
+    }
+
+    /// Until the replica has what the primary has now.
+    pub(crate) fn await_offset(&self) {
+        let primary = self.primary();
+        let offset = |server: usize, field: &str| self.servers[server].info(field).and_then(|offset| offset.parse::<u64>().ok());
+        let all = offset(primary, "master_repl_offset").unwrap();
+        eventually("the replica has all", || offset(1 - primary, "slave_repl_offset").is_some_and(|offset| offset >= all));
+    }
+
     /// The Sentinels are asked to put the replica in the primary's place, which lives.
     pub(crate) fn fail_over(&self) {
         // A replica that has only just come is not good enough.
