@@ -93,3 +93,50 @@ fn read(info: Value) -> RedisResult<Health> {
         replicas: field("connected_slaves").parse().unwrap_or(0),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::redis::address::{SentinelUser, Tls};
+
+    /// What a server tells, as far as it matters.
+    fn told(lines: &[&str]) -> Health {
+        let info = [&["# Server", "redis_version:7.0.15", "redis_mode:standalone", "maxmemory_policy:noeviction"], lines].concat();
+        // The first of several lines of one name counts.
+        let info: Vec<&str> = info.into_iter().rev().collect();
+        read(Value::BulkString(info.join("\r\n").into_bytes())).unwrap()
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_refused_with_what_to_do() {
+        let address = |url| Address::parse(url, &Tls::default(), &SentinelUser::default()).unwrap();
+        let (one, cluster) = (address("redis://db1"), address("redis+cluster://db1"));
+        let refused = |lines: &[&str], address: &Address| told(lines).check(address).unwrap_err();
+        for version in ["redis_version:6.0.16", "redis_version:5.0.14", "redis_version:2.8.9", "redis_version:"] {
+            let error = refused(&[version], &one);
+            assert!(error.kind() == Kind::Incompatible && error.to_string().contains("6.2"), "{version}: {error}");
+        }
+        for version in ["redis_version:6.2.0", "redis_version:7.0.15", "redis_version:8.4.0", "redis_version:255.255.255"] {
+            told(&[version]).check(&one).unwrap();
+        }
+        assert!(refused(&["redis_mode:sentinel"], &one).to_string().contains("redis+sentinel://"));
+        assert!(refused(&["redis_mode:cluster"], &one).to_string().contains("redis+cluster://"));
+        told(&["redis_mode:cluster"]).check(&cluster).unwrap();
+    }
+
+    #[test]
+    fn what_can_lose_locks_is_said() {
+        let said = |lines: &[&str], sync: Option<&str>, wait| {
+            let health = Health { log_sync: sync.map(str::to_owned), ..told(lines) };
+            (health.warnings(wait).join("; "), health.is_durable())
+        };
+        assert_eq!(said(&["aof_enabled:1"], Some("always"), 0), (String::new(), true));
+        assert_eq!(said(&["aof_enabled:1"], None, 0), (String::new(), false));
+        assert!(said(&["aof_enabled:1"], Some("everysec"), 0).0.contains("everysec"));
+        assert!(said(&["aof_enabled:0"], None, 0).0.contains("appendonly yes"));
+        assert!(said(&["maxmemory_policy:allkeys-lru"], None, 0).0.contains("noeviction"));
+        assert!(said(&["connected_slaves:2"], None, 0).0.contains("?wait=1"));
+        assert!(!said(&["connected_slaves:2"], None, 2).0.contains("wait="));
+        assert!(said(&["connected_slaves:2"], None, 3).0.contains("wait=3 needs more"));
+    }
+}
