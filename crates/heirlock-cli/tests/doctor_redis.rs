@@ -104,7 +104,7 @@ fn replicas_that_no_grant_waits_for_and_too_few_of_them() {
 #[test]
 fn a_user_that_may_not_read_the_settings() {
     let (place, server) = (Place::new(), start(&["--appendfsync", "everysec"]));
-    let commands = heirlock::store::redis::COMMANDS.map(|command| format!("+{command}"));
+    let commands: Vec<String> = heirlock::store::redis::COMMANDS.iter().map(|command| format!("+{command}")).collect();
     let mut command = redis::cmd("ACL");
     command.arg("SETUSER").arg("app").arg("on").arg(">hunter2").arg("~heirlock:*").arg("&heirlock:*").arg(&commands);
     command.exec(&mut server.connection("")).unwrap();

@@ -72,7 +72,7 @@ fn who_is_not_permitted_what_locks_need_is_told_what() {
         command.arg("SETUSER").arg("app").arg("reset").arg("on").arg(format!(">{SECRET}")).arg(rules).exec(&mut admin).unwrap();
     };
     let store = server.url(&format!("app:{SECRET}@"));
-    let commands = heirlock::store::redis::COMMANDS.map(|command| format!("+{command}"));
+    let commands: Vec<String> = heirlock::store::redis::COMMANDS.iter().map(|command| format!("+{command}")).collect();
     let all: Vec<&str> = commands.iter().map(String::as_str).chain(["~heirlock:*", "&heirlock:*"]).collect();
     set(&all);
     for verb in [&["run", "a", "true"][..], &["run", "--slots", "2", "pool", "true"], &["ls"], &["where"]] {

@@ -78,7 +78,7 @@ fn a_user_with_few_rights() {
         command.arg("SETUSER").arg("app").arg("reset").arg("on").arg(">hunter2").arg(rules);
         command.exec(&mut admin).unwrap();
     };
-    let commands = heirlock::store::redis::COMMANDS.map(|command| format!("+{command}"));
+    let commands: Vec<String> = heirlock::store::redis::COMMANDS.iter().map(|command| format!("+{command}")).collect();
     let mut rules: Vec<&str> = commands.iter().map(String::as_str).collect();
     rules.extend(["~heirlock:*", "&heirlock:*"]);
     set(&rules);

@@ -117,11 +117,11 @@ impl Connection {
         Ok(names.into_iter().filter_map(|name| String::from_utf8(name).ok()).collect())
     }
 
-    /// What a command answers, on each node that is written to.
-    pub(super) async fn ask_each(&self, command: Cmd) -> RedisResult<Vec<Value>> {
+    /// What a command answers on each node that is written to, by the node's address; none for the only one.
+    pub(super) async fn ask_each(&self, command: Cmd) -> RedisResult<Vec<(String, Value)>> {
         match self {
-            Connection::One(connection) => Ok(vec![one(connection, command).await?]),
-            Connection::Cluster(connection) => Ok(on_each(connection, command).await?.into_iter().map(|(_, answer)| answer).collect()),
+            Connection::One(connection) => Ok(vec![(String::new(), one(connection, command).await?)]),
+            Connection::Cluster(connection) => on_each(connection, command).await,
         }
     }
 }

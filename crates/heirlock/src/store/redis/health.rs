@@ -13,6 +13,7 @@ pub(super) struct Health {
     version: String,
     /// `standalone`, `sentinel` or `cluster`.
     mode: String,
+    is_replica: bool,
     policy: String,
     has_log: bool,
     /// What `appendfsync` is, where it may be asked for.
@@ -24,17 +25,16 @@ impl Health {
     /// Of all servers that are written to.
     pub(super) async fn of(connection: &Connection, shown: &str) -> Result<Vec<Health>> {
         let infos = connection.ask_each(::redis::cmd("INFO")).await.map_err(|error| explain(shown, &error))?;
-        let mut all: Vec<Health> = infos.into_iter().map(read).collect::<RedisResult<_>>().map_err(|error| explain(shown, &error))?;
         // Often forbidden; then nothing is said of it.
         let mut ask = ::redis::cmd("CONFIG");
         ask.arg("GET").arg("appendfsync");
-        if let Ok(answers) = connection.ask_each(ask).await {
-            for (one, answer) in all.iter_mut().zip(answers) {
-                one.log_sync =
-                    ::redis::from_redis_value::<Vec<(String, String)>>(answer).ok().and_then(|pairs| Some(pairs.into_iter().next()?.1));
-            }
-        }
-        Ok(all)
+        let syncs = connection.ask_each(ask).await.unwrap_or_default();
+        let one = |(node, info): (String, Value)| {
+            let sync = syncs.iter().find(|(of, _)| *of == node).map(|(_, answer)| answer.clone());
+            let pairs = sync.and_then(|answer| ::redis::from_redis_value::<Vec<(String, String)>>(answer).ok());
+            Ok(Health { log_sync: pairs.and_then(|pairs| Some(pairs.into_iter().next()?.1)), ..read(info)? })
+        };
+        infos.into_iter().map(one).collect::<RedisResult<_>>().map_err(|error| explain(shown, &error))
     }
 
     /// Refuses what cannot be used, or not so.
@@ -50,6 +50,10 @@ impl Health {
             ("sentinel", _) => Err(Error::new(Kind::Invalid, format!("{shown} is a Sentinel: give redis+sentinel://HOST:PORT/SERVICE"))),
             ("cluster", Form::One(_) | Form::Sentinel(_)) => {
                 Err(Error::new(Kind::Invalid, format!("{shown} belongs to a cluster: give redis+cluster://HOST:PORT")))
+            }
+            (_, Form::One(_)) if self.is_replica => {
+                let cure = "give its primary, or redis+sentinel://HOST:PORT/SERVICE, which finds it";
+                Err(Error::new(Kind::Unreachable, format!("{shown} is a replica, and writes nothing: {cure}")))
             }
             _ => Ok(()),
         }
@@ -87,6 +91,7 @@ fn read(info: Value) -> RedisResult<Health> {
     Ok(Health {
         version: field("redis_version"),
         mode: field("redis_mode"),
+        is_replica: field("role") == "slave",
         policy: field("maxmemory_policy"),
         has_log: field("aof_enabled") == "1",
         log_sync: None,
@@ -122,6 +127,7 @@ mod tests {
         assert!(refused(&["redis_mode:sentinel"], &one).to_string().contains("redis+sentinel://"));
         assert!(refused(&["redis_mode:cluster"], &one).to_string().contains("redis+cluster://"));
         told(&["redis_mode:cluster"]).check(&cluster).unwrap();
+        assert!(refused(&["role:slave"], &one).to_string().contains("give its primary"));
     }
 
     #[test]

@@ -58,7 +58,7 @@ use crate::lease::{Answer, Beat, Capabilities, Enter, Evict, Key, KeyView, Leave
 use crate::{Error, Kind, Result};
 
 /// The commands that a user needs, as ACL rules name them, beside the keys and channels that begin with `heirlock:`.
-pub const COMMANDS: [&str; 26] = [
+pub const COMMANDS: &[&str] = &[
     "hello",
     "select",
     "info",

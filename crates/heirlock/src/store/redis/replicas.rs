@@ -113,13 +113,14 @@ fn slot(name: &str) -> u16 {
 /// The answers of the steps, each with what the replicas' number makes of it.
 fn judge(answers: RedisResult<(Vec<RedisResult<Value>>, i64)>, count: usize, wanted: i64) -> Vec<Waited> {
     match answers {
-        Ok((answers, have)) => answers
-            .into_iter()
-            .map(|answer| match answer {
+        Ok((answers, have)) => {
+            let missing = || Err((ErrorKind::UnexpectedReturnType, "an answer is missing").into());
+            let one = |answer: RedisResult<Value>| match answer {
                 Ok(value) if have < wanted && is_grant(&value) => Waited::TooFew(have),
                 answer => Waited::Answer(answer),
-            })
-            .collect(),
+            };
+            answers.into_iter().chain(std::iter::repeat_with(missing)).take(count).map(one).collect()
+        }
         Err(error) => (0..count).map(|_| Waited::Answer(Err(error.clone()))).collect(),
     }
 }

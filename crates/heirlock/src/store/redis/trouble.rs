@@ -25,7 +25,9 @@ pub(super) fn explain(shown: &str, error: &RedisError) -> Error {
         ErrorKind::Io | ErrorKind::ClusterConnectionNotFound if ["WRONGPASS", "NOAUTH"].iter().any(|code| told.contains(code)) => {
             Error::new(Kind::Invalid, format!("{shown} refuses the user or the password: {told}"))
         }
-        ErrorKind::MasterNameNotFoundBySentinel => unreachable(shown, "the Sentinels name no primary of this service now"),
+        ErrorKind::MasterNameNotFoundBySentinel => {
+            unreachable(shown, "the Sentinels name no primary of this service now; is that its name?")
+        }
         ErrorKind::RESP3NotSupported => {
             Error::new(Kind::Incompatible, format!("{shown} speaks no RESP3: 6.2 or a later version is needed"))
         }

@@ -1,6 +1,6 @@
 //! What the link's thread does: it keeps the connection, and answers jobs and news one after the other, without ever standing still for one of them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::store::redis::health::Health;
 use crate::store::redis::replicas::{Replicas, Waited};
 use crate::store::redis::trouble::{explain, unreachable};
 use crate::store::redis::wire::channel;
-use crate::{Error, Result};
+use crate::{Error, Kind, Result};
 
 /// Between two attempts to connect: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
@@ -39,6 +39,8 @@ struct Made {
     ears: Ears,
     /// The other one, if grants wait for replicas.
     replicas: Option<Replicas>,
+    /// The channels that its ears were told of from the beginning.
+    heard: Arc<HashSet<String>>,
     /// Closed when it is given up.
     in_use: watch::Receiver<()>,
 }
@@ -150,7 +152,7 @@ impl Keeper {
     fn attempt(&mut self) -> impl Future<Output = Result<(Made, watch::Sender<()>)>> + use<> {
         self.number += 1;
         let (number, wait, address, events) = (self.number, self.wait, self.address.clone(), self.events.clone());
-        let channels: Vec<String> = self.sinks.keys().cloned().collect();
+        let heard: Arc<HashSet<String>> = Arc::new(self.sinks.keys().cloned().collect());
         async move {
             let shown = &address.shown;
             let failed = |error| match error {
@@ -159,13 +161,13 @@ impl Keeper {
             };
             let pushes: Pushes = Arc::new(move |push| events.send(Event::Push(number, push)).map_err(drop));
             let (connection, mut ears) = Connection::make(&address, pushes).await.map_err(failed)?;
-            ears.subscribe(channels).await.map_err(|error| explain(shown, &error))?;
+            ears.subscribe(heard.iter().cloned().collect()).await.map_err(|error| explain(shown, &error))?;
             let replicas = match wait {
                 0 => None,
                 wait => Some(Replicas::new(Connection::make_deaf(&address).await.map_err(failed)?, wait)),
             };
             let (keeps, in_use) = watch::channel(());
-            Ok((Made { number, connection, ears, replicas, in_use }, keeps))
+            Ok((Made { number, connection, ears, replicas, heard, in_use }, keeps))
         }
     }
 
@@ -310,6 +312,7 @@ impl Keeper {
                 self.next_pause = PAUSES.0;
                 self.made = Some(made.clone());
                 self.keeps = Some(keeps);
+                self.listen_to_late_ones(&made);
                 let mut waiting = std::mem::take(&mut self.waiting);
                 self.start(&mut waiting, &made);
             }
@@ -326,6 +329,15 @@ impl Keeper {
             Event::Push(_, push) => self.hint(&push),
             Event::Broken(number) => self.lose(number),
             Event::Unheard(name) => drop(self.sinks.remove(&name)),
+        }
+    }
+
+    /// Subscribes to the channels that came while the attempt was under way, and that only the ears before it have heard of.
+    fn listen_to_late_ones(&mut self, made: &Made) {
+        let late: Vec<String> = self.sinks.keys().filter(|name| !made.heard.contains(*name)).cloned().collect();
+        if !late.is_empty() {
+            let (report, mut ears) = (self.report(made), made.ears.clone());
+            self.running.push(Box::pin(async move { drop(report.answer(ears.subscribe(late).await)) }));
         }
     }
 
@@ -385,7 +397,9 @@ impl Report {
     fn waited(&self, waited: Waited) -> Result<Value> {
         match waited {
             Waited::Answer(answer) => self.answer(answer),
-            Waited::TooFew(have) => Err(unreachable(&self.shown, &format!("only {have} replicas have the lock so far"))),
+            Waited::TooFew(have) => {
+                Err(Error::new(Kind::Unreachable, format!("{} waits for its replicas: only {have} have the lock so far", self.shown)))
+            }
         }
     }
 }
