@@ -297,6 +297,28 @@ fn a_connection_that_ends_is_made_anew_at_once() {
     assert_eq!(lease.release_blocking().unwrap(), Released::InTime);
 }
 
+/// Nothing comes or goes any more, and nobody says so: the first request that is not answered in time has the connection made anew, and leases that
+/// live long enough go on.
+#[test]
+fn a_half_open_connection_is_found() {
+    let world = World::new();
+    let lease = get(world.locks.lock("long").ttl(ms(30_000)));
+    let connections = world.proxy.counts().connections;
+    world.proxy.swallow(Way::Requests);
+    world.proxy.swallow(Way::Replies);
+    let since = Instant::now();
+    // Whoever asks now is served by the next connection.
+    let other = get(world.locks.lock("other").ttl(ms(30_000)));
+    println!("a half-open connection: found after {:?}", since.elapsed());
+    assert!(since.elapsed() < PATIENCE + 2 * ms(1_000), "{:?}", since.elapsed());
+    assert_eq!(world.proxy.counts().connections, connections + 1);
+    let fence = lease.fence();
+    assert_eq!(world.fence("long"), Some(fence));
+    assert_eq!(lease.release_blocking().unwrap(), Released::InTime);
+    assert_eq!(other.release_blocking().unwrap(), Released::InTime);
+    assert!(world.is_empty());
+}
+
 /// Nothing comes or goes any more, and nobody says so: a renewal finds it, in time for a lease of which two more are due until then.
 #[test]
 fn a_half_open_connection_is_found_by_renewals() {
