@@ -23,6 +23,8 @@ local RINGS, MOST_GRAVES, GRAVE_MS = 'BBBB', 64, 60000
 local GRAVE, GIVEN_BACK = 'BB', '\0\0'
 -- A ticket: what changes; what lasts, as its owner gave it; the owner; what it is blocked on. A span that is not there is -1.
 local CHANGING, CHANGING_LENGTH, TICKET, TICKET_LENGTH = '<dddddddddd', 80, '<dddddddddddddddddc16I4', 156
+-- Where some of its fields begin.
+local STATE_AT, HOLD_AT_LEAST_AT = 9, 129
 local IS_QUEUED, IS_GRANTED, IS_HELD, EXCLUSIVE, SHARED, IN_SLOT = 0, 1, 2, 0, 1, 2
 -- The exclusive holder of a key that has none. Larger than any instant or span, and exact.
 local NOBODY, NEVER = FREE, 9007199254740991
@@ -83,7 +85,7 @@ if is_new or raw and #raw == HEADER_LENGTH and now >= seen and now < due then
     elseif verb == 'leave' and alone == speaker and counts == HELD and ARGV[5] == '1' and now + FORGET_MS / 2 <= kept then
         local from, settled, _, unsettled = unpack(RINGS, rings)
         local is_full = settled + unsettled >= MOST_GRAVES
-        if unpack('<d', packed, 9) == IS_HELD and unpack('<d', packed, 129) < 0 and (settled > 0 or not is_full) then
+        if unpack('<d', packed, STATE_AT) == IS_HELD and unpack('<d', packed, HOLD_AT_LEAST_AT) < 0 and (settled > 0 or not is_full) then
             if is_full then
                 call('HDEL', K, 't' .. speaker, 'g' .. call('HGET', K, 's' .. from):sub(1, 16), 's' .. from)
                 from, settled = (from + 1) % MOST_GRAVES, settled - 1

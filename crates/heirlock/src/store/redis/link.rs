@@ -66,7 +66,7 @@ impl Link {
                         return;
                     }
                 };
-                runtime.block_on(Keeper::new(address, wait).keep(todo, sender));
+                runtime.block_on(Keeper::keep(address, wait, todo, sender));
             })
             .map_err(|cause| Error::new(Kind::Storage, "the system gives no thread for the store").because(cause))?;
         let servers = opened.await.unwrap_or_else(|_| Err(closed()))?;

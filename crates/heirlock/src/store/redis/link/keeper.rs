@@ -81,7 +81,7 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    pub(super) fn new(address: Address, wait: u32) -> Keeper {
+    fn new(address: Address, wait: u32, events: UnboundedSender<Event>) -> Keeper {
         Keeper {
             address,
             wait,
@@ -94,26 +94,30 @@ impl Keeper {
             pause: None,
             next_pause: PAUSES.0,
             next_ping: Instant::now(),
-            // Replaced before anything is sent.
-            events: unbounded_channel().0,
+            events,
             running: FuturesUnordered::new(),
         }
     }
 
-    pub(super) async fn keep(mut self, mut todo: UnboundedReceiver<Job>, opened: oneshot::Sender<Result<Vec<Health>>>) {
-        let (events, mut news) = unbounded_channel();
-        self.events = events;
-        let first = self.attempt().await;
+    /// Keeps a connection to these servers until nobody can ask for anything any more; says what they are like once there is the first.
+    pub(super) async fn keep(address: Address, wait: u32, todo: UnboundedReceiver<Job>, opened: oneshot::Sender<Result<Vec<Health>>>) {
+        let (events, news) = unbounded_channel();
+        let mut keeper = Keeper::new(address, wait, events);
+        let first = keeper.attempt().await;
         let servers = match &first {
-            Ok((made, _)) => Health::of(&made.connection, &self.address.shown).await,
+            Ok((made, _)) => Health::of(&made.connection, &keeper.address.shown).await,
             Err(error) => Err(again(error)),
         };
-        let servers = servers.and_then(|servers| servers.iter().try_for_each(|server| server.check(&self.address)).map(|()| servers));
+        let servers = servers.and_then(|servers| servers.iter().try_for_each(|server| server.check(&keeper.address)).map(|()| servers));
         let failed = servers.is_err();
         if opened.send(servers).is_err() || failed {
             return;
         }
-        (self.made, self.keeps) = first.ok().unzip();
+        (keeper.made, keeper.keeps) = first.ok().unzip();
+        keeper.work(todo, news).await;
+    }
+
+    async fn work(mut self, mut todo: UnboundedReceiver<Job>, mut news: UnboundedReceiver<Event>) {
         let mut jobs = Vec::with_capacity(TOGETHER);
         loop {
             let retry = self.pause.as_ref().filter(|_| !self.is_trying && self.wants_connection()).map(|(until, _)| *until);
