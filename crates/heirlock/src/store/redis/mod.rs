@@ -21,7 +21,7 @@
 //! # What it needs
 //! A server from version 6.2 on that does not evict: locks that are dropped for want of memory are held by nobody. What of this it can see, and what else
 //! of the settings can lose locks, it says when it connects (a `tracing` warning each), and to who asks
-//! ([`Store::warnings`](crate::lease::Store::warnings)). A user of its own needs the [`COMMANDS`], and of keys and channels those that begin with
+//! ([`Store::warnings`]). A user of its own needs the [`COMMANDS`], and of keys and channels those that begin with
 //! `heirlock:`.
 //!
 //! TLS (`rediss://`) trusts the authorities of the system, or those of a file. It uses the process's provider of cryptography for `rustls`, and makes
