@@ -284,13 +284,23 @@ impl Entry {
         if self.phase == Phase::Leaving {
             return;
         }
-        // Of the keeper or of the caller, who sends the first one itself: its answer may be older than the news, and must not put off the look.
-        if self.seq > self.answered {
-            self.again = true;
-        }
+        self.look_again();
         if self.in_flight == 0 {
             self.next = now;
         }
+    }
+
+    /// Of the keeper or of the caller, who sends the first one itself: an answer that is on its way may be older than the news, and must not put off the
+    /// look.
+    pub(crate) fn look_again(&mut self) {
+        if self.seq > self.answered {
+            self.again = true;
+        }
+    }
+
+    /// Whether it has asked, and nothing is on its way.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.answered > 0 && self.seq == self.answered && self.in_flight == 0
     }
 
     /// Its owner gives it up, or it must not be kept: the store is told at `when`.

@@ -51,7 +51,7 @@ impl Locks {
         let weak = Arc::downgrade(&session);
         let sink = Arc::new(move |notice| {
             if let Some(session) = weak.upgrade() {
-                session.hint(&notice);
+                session.heard(&notice);
             }
         });
         session.store.notices(session.id, sink).await?;

@@ -36,7 +36,7 @@ pub use lease::{Lease, Released};
 pub use locks::Locks;
 pub use sequencer::{HolderId, Sequencer};
 pub use set::LeaseSet;
-pub use store::{Capabilities, HolderView, KeyView, Notice, Pending, Sink, Store, WaiterView};
+pub use store::{Capabilities, HolderView, KeyView, Notice, Pending, Sink, Spawner, Store, WaiterView, Work};
 pub use ticket::{BlockedOn, MAX_QUEUE_LIFE, Mode, Owner, Reason, SessionId, State, Terms, Ticket, Token, Tombstone, Was};
 pub use verb::{Answer, Beat, Enter, Evict, Holding, Leave, Left, News, Outcome, Told};
 pub use vital::LostReason;

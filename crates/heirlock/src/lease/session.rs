@@ -1,5 +1,6 @@
 //! A session: the table of this process's tickets at one store, and the ways into it. The keeper's thread works on the same table.
 
+use std::cmp::Reverse;
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::Waker;
 use std::time::Duration;
@@ -10,9 +11,9 @@ use self::table::{After, Table, owned};
 use super::entry::{Again, Effect, Entry, Request, Sent};
 use super::hold::Hold;
 use super::key::Key;
-use super::store::{Notice, Store};
+use super::store::{Notice, Spawner, Store};
 use super::ticket::{SessionId, Token};
-use super::verb::{Answer, Holding, Left, News};
+use super::verb::{Answer, Beat, Holding, Left, News};
 use crate::clock::{Clock, Moment};
 use crate::sync::lock;
 use crate::{Error, Kind, Result};
@@ -30,6 +31,8 @@ pub(crate) struct Session {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) id: SessionId,
     pid: u32,
+    /// The way to the store's own thread, if it does more than that.
+    spawner: Option<Spawner>,
     table: Mutex<Table>,
     bell: Condvar,
 }
@@ -55,6 +58,7 @@ pub(crate) struct Work {
 impl Session {
     pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Result<Arc<Session>> {
         let session = Arc::new(Session {
+            spawner: store.spawner(),
             store,
             clock,
             id: SessionId::random()?,
@@ -158,17 +162,53 @@ impl Session {
         });
     }
 
+    /// A hint came from the store. Where its own thread can do that, the ticket that is next in turn asks from there, and the keeper sleeps on: of all that
+    /// stands between a release and the next holder, a change of thread takes longest. Should it have been another ticket, all look as ever.
+    pub(crate) fn heard(self: &Arc<Self>, notice: &Notice) {
+        let next =
+            self.spawner.as_ref().filter(|_| notice.news == News::Granted).and_then(|spawner| Some((spawner, self.next_in_turn(notice)?)));
+        let Some((spawner, (token, beat, sent))) = next else { return self.hint(notice) };
+        let (session, notice) = (Arc::clone(self), notice.clone());
+        spawner(Box::pin(async move {
+            let answers = session.store.beat(vec![(notice.key.clone(), beat)]).await;
+            let nothing = || Err(Error::new(Kind::Unreachable, "the store did not answer"));
+            let answer = answers.and_then(|mut answers| answers.pop().unwrap_or_else(nothing));
+            let was_it = matches!(answer, Ok(Answer::Held(_)));
+            session.answered(token, sent, answer);
+            if !was_it {
+                session.hint(&notice);
+            }
+        }));
+    }
+
+    /// The request of the ticket that is likely to have been granted: of those that have none under way, the first. Those before it look again once they
+    /// are answered. As with the first request of all, the keeper sends another if no answer comes.
+    fn next_in_turn(&self, notice: &Notice) -> Option<(Token, Beat, Sent)> {
+        let now = self.clock.now();
+        let mut table = lock(&self.table);
+        let mut concerned = concerned(&table, notice);
+        concerned.sort_unstable();
+        let at = concerned.iter().position(|(_, token)| table.entries.get(token).is_some_and(|entry| entry.is_answered()))?;
+        for (_, token) in &concerned[..at] {
+            if let Some(entry) = table.entries.get_mut(token) {
+                entry.look_again();
+            }
+        }
+        let token = concerned[at].1;
+        let (request, sent) = table.entries.get_mut(&token)?.request(self.id, now);
+        table.schedule(token);
+        match request {
+            Request::Beat(beat) => Some((token, beat, sent)),
+            Request::Enter(_) | Request::Leave(_) => None,
+        }
+    }
+
     /// A hint came for a key: whom it may concern looks now. It does not say which ticket was granted, but that must be one of those next in
     /// turn; should it be another after all, its own look finds it.
     pub(crate) fn hint(&self, notice: &Notice) {
         let now = self.clock.now();
         let mut table = lock(&self.table);
-        let concern = |token: Token| Some((table.entries.get(&token)?.concerns(notice.news)?, token));
-        let mut concerned: Vec<_> = table.of_key(&notice.key).filter_map(concern).collect();
-        if notice.news == News::Granted && concerned.len() > NEXT_IN_TURN {
-            concerned.select_nth_unstable(NEXT_IN_TURN);
-            concerned.truncate(NEXT_IN_TURN);
-        }
+        let concerned = concerned(&table, notice);
         let mut ring = false;
         for (_, token) in concerned {
             if let Some(entry) = table.entries.get_mut(&token) {
@@ -324,6 +364,17 @@ impl Session {
         drop(entries);
         wakers.into_iter().for_each(Waker::wake);
     }
+}
+
+/// Whom a hint may concern, with how near it is to its turn; of those who may have been granted, the nearest few.
+fn concerned(table: &Table, notice: &Notice) -> Vec<((Reverse<i32>, Moment), Token)> {
+    let concern = |token: Token| Some((table.entries.get(&token)?.concerns(notice.news)?, token));
+    let mut concerned: Vec<_> = table.of_key(&notice.key).filter_map(concern).collect();
+    if notice.news == News::Granted && concerned.len() > NEXT_IN_TURN {
+        concerned.select_nth_unstable(NEXT_IN_TURN);
+        concerned.truncate(NEXT_IN_TURN);
+    }
+    concerned
 }
 
 #[cfg(test)]

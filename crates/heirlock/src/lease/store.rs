@@ -18,6 +18,12 @@ pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 /// Where a session's hints go. Called on the store's own thread; it must not block.
 pub type Sink = Arc<dyn Fn(Notice) + Send + Sync>;
 
+/// Something to be done on a thread of a store's own; it never stands still.
+pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Gives work to a store's own thread. What that cannot do any more, it drops.
+pub type Spawner = Arc<dyn Fn(Work) + Send + Sync>;
+
 /// A hint: something about this key has changed for one of this session's tickets. It has no authority, and losing one costs time only.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Notice {
@@ -126,6 +132,14 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(async { Ok(Vec::new()) })
     }
 
+    /// A way to the thread on which hints and answers come in, if there is one that can do more than that: whoever hears there that it may have been
+    /// granted the key asks there, and is told there, without a change of thread.
+    ///
+    /// *Requires* nothing. *Does* nothing. *Answers* the same each time; with none unless the store says otherwise.
+    fn spawner(&self) -> Option<Spawner> {
+        None
+    }
+
     /// Its address as operators see it, without any password; as far as it has none, a URL that leads to the same store again.
     fn url(&self) -> String;
 }
@@ -174,6 +188,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn warnings(&self) -> Pending<'_, Vec<String>> {
         (**self).warnings()
+    }
+
+    fn spawner(&self) -> Option<Spawner> {
+        (**self).spawner()
     }
 
     fn url(&self) -> String {

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use futures_channel::oneshot;
 
-use crate::lease::{Answer, Beat, Capabilities, Enter, Evict, Key, KeyView, Leave, Left, News, Notice, Pending, SessionId, Sink, Store};
+use crate::lease::{
+    Answer, Beat, Capabilities, Enter, Evict, Key, KeyView, Leave, Left, News, Notice, Pending, SessionId, Sink, Spawner, Store,
+};
 use crate::sync::lock;
 use crate::{Error, Kind, Result};
 
@@ -294,6 +296,10 @@ impl<S: Store> Store for Faulty<S> {
 
     fn warnings(&self) -> Pending<'_, Vec<String>> {
         self.0.store.warnings()
+    }
+
+    fn spawner(&self) -> Option<Spawner> {
+        self.0.store.spawner()
     }
 
     fn url(&self) -> String {

@@ -5,6 +5,7 @@
 
 mod keeper;
 
+use std::sync::Arc;
 use std::thread;
 
 use ::redis::Value;
@@ -16,7 +17,7 @@ use super::address::Address;
 use super::closed;
 use super::health::Health;
 use super::wire::Step;
-use crate::lease::{SessionId, Sink};
+use crate::lease::{SessionId, Sink, Spawner, Work};
 use crate::{Error, Kind, Result};
 
 /// What the thread is asked for.
@@ -49,12 +50,14 @@ impl Steps {
 /// A handle to the thread, which ends when it is dropped.
 pub(super) struct Link {
     jobs: UnboundedSender<Job>,
+    works: UnboundedSender<Work>,
 }
 
 impl Link {
     /// To the servers at this address, whose grants are to be known to so many replicas before they count.
     pub(super) async fn connect(address: Address, wait: u32) -> Result<(Link, Vec<Health>)> {
         let (jobs, todo) = unbounded_channel();
+        let (works, to_run) = unbounded_channel();
         let (sender, opened) = oneshot::channel();
         thread::Builder::new()
             .name("heirlock-redis".into())
@@ -66,11 +69,11 @@ impl Link {
                         return;
                     }
                 };
-                runtime.block_on(Keeper::keep(address, wait, todo, sender));
+                runtime.block_on(Keeper::keep(address, wait, (todo, to_run), sender));
             })
             .map_err(|cause| Error::new(Kind::Storage, "the system gives no thread for the store").because(cause))?;
         let servers = opened.await.unwrap_or_else(|_| Err(closed()))?;
-        Ok((Link { jobs }, servers))
+        Ok((Link { jobs, works }, servers))
     }
 
     async fn ask<T>(&self, other: impl FnOnce(oneshot::Sender<Result<T>>) -> Other) -> Result<T> {
@@ -97,6 +100,15 @@ impl Link {
     /// What the servers tell of themselves.
     pub(super) async fn look(&self) -> Result<Vec<Health>> {
         self.ask(Other::Look).await
+    }
+
+    /// A way to the thread, which does not keep it.
+    pub(super) fn spawner(&self) -> Spawner {
+        let works = self.works.clone();
+        Arc::new(move |work| {
+            // When the thread has ended there is nobody for whom it could be done.
+            let _ = works.send(work);
+        })
     }
 
     pub(super) async fn listen(&self, session: SessionId, sink: Sink) -> Result<()> {

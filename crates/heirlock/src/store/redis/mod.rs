@@ -54,7 +54,9 @@ use self::health::Health;
 use self::link::Link;
 use self::wire::{Names, Step};
 use crate::connect::encode;
-use crate::lease::{Answer, Beat, Capabilities, Enter, Evict, Key, KeyView, Leave, Left, Pending, SessionId, Sink, Store, check_part};
+use crate::lease::{
+    Answer, Beat, Capabilities, Enter, Evict, Key, KeyView, Leave, Left, Pending, SessionId, Sink, Spawner, Store, check_part,
+};
 use crate::{Error, Kind, Result};
 
 /// The commands that a user needs, as ACL rules name them, beside the keys and channels that begin with `heirlock:`.
@@ -290,6 +292,10 @@ impl Store for RedisStore {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities { shared: true, durable: self.durable, notices: true }
+    }
+
+    fn spawner(&self) -> Option<Spawner> {
+        Some(self.link.spawner())
     }
 
     fn warnings(&self) -> Pending<'_, Vec<String>> {

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::{Job, Other, Steps};
-use crate::lease::{Key, News, Notice, Sink};
+use crate::lease::{Key, News, Notice, Sink, Work};
 use crate::store::redis::address::{Address, Form};
 use crate::store::redis::connection::{Connection, Ears, NoConnection, Pushes};
 use crate::store::redis::health::Health;
@@ -100,7 +100,12 @@ impl Keeper {
     }
 
     /// Keeps a connection to these servers until nobody can ask for anything any more; says what they are like once there is the first.
-    pub(super) async fn keep(address: Address, wait: u32, todo: UnboundedReceiver<Job>, opened: oneshot::Sender<Result<Vec<Health>>>) {
+    pub(super) async fn keep(
+        address: Address,
+        wait: u32,
+        todo: (UnboundedReceiver<Job>, UnboundedReceiver<Work>),
+        opened: oneshot::Sender<Result<Vec<Health>>>,
+    ) {
         let (events, news) = unbounded_channel();
         let mut keeper = Keeper::new(address, wait, events);
         let first = keeper.attempt().await;
@@ -117,7 +122,7 @@ impl Keeper {
         keeper.work(todo, news).await;
     }
 
-    async fn work(mut self, mut todo: UnboundedReceiver<Job>, mut news: UnboundedReceiver<Event>) {
+    async fn work(mut self, (mut todo, mut works): (UnboundedReceiver<Job>, UnboundedReceiver<Work>), mut news: UnboundedReceiver<Event>) {
         let mut jobs = Vec::with_capacity(TOGETHER);
         loop {
             let retry = self.pause.as_ref().filter(|_| !self.is_trying && self.wants_connection()).map(|(until, _)| *until);
@@ -127,6 +132,7 @@ impl Keeper {
                     _ => self.take(&mut jobs),
                 },
                 Some(event) = news.recv() => self.hear(event),
+                Some(work) = works.recv() => self.running.push(work),
                 Some(()) = self.running.next(), if !self.running.is_empty() => {}
                 () = sleep_until(self.next_ping), if self.is_cluster() && self.wants_connection() => self.ping(),
                 () = sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => self.try_again(),
