@@ -6,16 +6,18 @@
 
 mod common {
     pub(crate) mod elsewhere;
+    pub(crate) mod wall_clock;
 }
 
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::elsewhere::{again, assert_passes, can_unshare, fill, inside, not_run};
+use common::wall_clock::WallClock;
 use heirlock::{Lease, Locks, LostReason, Released};
 
 const fn ms(span: u64) -> Duration {
@@ -269,34 +271,21 @@ async fn case_s15_the_clients_wall_clock_jumps() {
     if let Some(file) = inside() {
         return hold(&file).await;
     }
-    let Some(library) = faketime() else {
+    let Some(clock) = WallClock::new() else {
         return not_run(test, "libfaketime (Debian: faketime)");
     };
     let place = directory();
-    let (file, time) = (place.path().join("leases.db"), place.path().join("time"));
-    let set = |offset: &str| {
-        // Replaced whole, so that nobody reads half of it.
-        let new = time.with_extension("new");
-        fs::write(&new, offset).unwrap();
-        fs::rename(&new, &time).unwrap();
-    };
-    set("+0");
+    let file = place.path().join("leases.db");
     let locks = connect(&file).await;
-    let environment = [
-        ("LD_PRELOAD", library.as_os_str()),
-        ("FAKETIME_TIMESTAMP_FILE", time.as_os_str()),
-        ("FAKETIME_NO_CACHE", OsStr::new("1")),
-        // Only what a person or a time server sets: the kernel's count since its start is no wall clock.
-        ("FAKETIME_DONT_FAKE_MONOTONIC", OsStr::new("1")),
-        ("DONT_FAKE_MONOTONIC", OsStr::new("1")),
-    ];
+    let environment = clock.environment();
+    let environment: Vec<(&str, &OsStr)> = environment.iter().map(|(name, value)| (*name, value.as_os_str())).collect();
     let mut holder = Holder::start(&["env"], test, &file, &environment);
     for (offset, ahead) in [("+1h", 3_600), ("-1h", -3_600), ("+0", 0)] {
-        set(offset);
+        clock.set(offset);
         holders_clock(&file, ahead).await;
         assert_agree(&locks, TTL * 3 / 2).await;
     }
-    set("+1h");
+    clock.set("+1h");
     holders_clock(&file, 3_600).await;
     holder.kill();
     let killed = Instant::now();
@@ -305,9 +294,4 @@ async fn case_s15_the_clients_wall_clock_jumps() {
     // Nothing early: it was renewed a third of the ttl before, at most, and as much again for a slow machine.
     assert!(after + TTL * 2 / 3 >= TTL && after <= TTL + ms(1_000), "held after {after:?}");
     drop(next);
-}
-
-fn faketime() -> Option<PathBuf> {
-    let places = fs::read_dir("/usr/lib").ok()?.filter_map(Result::ok).map(|entry| entry.path().join("faketime/libfaketime.so.1"));
-    places.chain([PathBuf::from("/usr/lib/faketime/libfaketime.so.1")]).find(|path| path.exists())
 }

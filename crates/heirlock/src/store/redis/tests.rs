@@ -333,7 +333,7 @@ fn of_many_tombstones_those_stay_that_the_ledger_keeps() {
 
 /// The server's clock is set back: nobody holds for longer than from then on.
 #[test]
-fn a_clock_that_goes_back_keeps_what_was_left() {
+fn case_s15_the_servers_clock_goes_back() {
     let (link, client) = link();
     let way = Way::default();
     let mut hand = Hand::new(&link, &client, &way);
