@@ -3,11 +3,10 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use common::peer::Peer;
 use common::{Figure, Report, cpu_seconds, median, micros_each, quantile};
 use heirlock::lease::{Enter, Key, Leave, Mode, Owner, SessionId, Store, Terms, Token};
 use heirlock::store::SqliteStore;
@@ -16,26 +15,15 @@ use pollster::block_on;
 
 const ROUNDS: usize = 11;
 
-type Group = (&'static str, fn(&mut Report));
-
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     if args.get(1).is_some_and(|arg| arg == "peer") {
         return peer(&args[2]);
     }
-    let mut report = Report::new("sqlite");
-    let groups: [Group; 6] =
+    let report = Report::new("sqlite");
+    let groups: [common::Group; 6] =
         [("cycle", cycle), ("several", several), ("crowd", crowd), ("hand_over", hand_over), ("waiting", waiting), ("held", held)];
-    // Those whose names contain one of the words; files are written only of all. Cargo adds an option of its own.
-    let words: Vec<&String> = args.iter().skip(1).filter(|arg| !arg.starts_with('-')).collect();
-    for (name, group) in groups {
-        if words.is_empty() || words.iter().any(|word| name.contains(word.as_str())) {
-            group(&mut report);
-        }
-    }
-    if words.is_empty() {
-        report.finish();
-    }
+    common::run_groups(report, &groups, &args[1..]);
 }
 
 /// Acquire and release, beside the two raw transactions that no lease on SQLite can do without.
@@ -164,7 +152,7 @@ fn crowd(report: &mut Report) {
 fn hand_over(report: &mut Report) {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("hand.db").display());
-    let mut peers = [Peer::start(&url), Peer::start(&url)];
+    let mut peers = [Peer::start(&[&url]), Peer::start(&[&url])];
     let watch = block_on(Locks::connect(&url)).unwrap();
     let mut times = Vec::new();
     peers[0].ask("lock");
@@ -207,7 +195,7 @@ fn waiting(report: &mut Report) {
     let url = format!("sqlite:{}", folder.path().join("wait.db").display());
     let locks = block_on(Locks::connect(&url)).unwrap();
     let lease = locks.lock_blocking("k").unwrap();
-    let mut peers: Vec<Peer> = (0..100).map(|_| Peer::start(&url)).collect();
+    let mut peers: Vec<Peer> = (0..100).map(|_| Peer::start(&[&url])).collect();
     for peer in &mut peers {
         peer.ask("lock");
     }
@@ -228,42 +216,6 @@ fn waiting(report: &mut Report) {
         aim: Some(5.0),
         unit: "%",
     });
-}
-
-/// Another process with a session of its own.
-struct Peer {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
-
-impl Peer {
-    fn start(url: &str) -> Peer {
-        let exe = std::env::current_exe().unwrap();
-        let mut child = Command::new(exe).args(["peer", url]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        let mut peer = Peer { child, input, output };
-        peer.answer();
-        peer
-    }
-
-    fn ask(&mut self, what: &str) {
-        writeln!(self.input, "{what}").unwrap();
-    }
-
-    /// The instant that it tells, in nanoseconds of the clock that all processes share.
-    fn answer(&mut self) -> u64 {
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        line.trim().parse().unwrap()
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// Does what it is told, and says when.

@@ -1,7 +1,5 @@
 //! From the call of `release` in one process to the lease in another that waits, asleep.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -9,6 +7,7 @@ use heirlock::clock::{BootClock, Clock};
 use heirlock::{Lease, Locks};
 use redis::Commands;
 
+use crate::common::peer::Peer;
 use crate::common::{Figure, Report, median, quantile};
 use crate::raw::Raw;
 use crate::{key, micros, python, runtime, server};
@@ -25,7 +24,7 @@ pub(crate) fn rows(report: &mut Report) {
     let watch = runtime.block_on(Locks::connect(&server())).unwrap();
     let mut raw = runtime.block_on(Raw::connect());
     let name = key("hand over");
-    let mut peers = [Peer::start("heirlock", &name), Peer::start("heirlock", &name)];
+    let mut peers = [Peer::start(&["heirlock", &name]), Peer::start(&["heirlock", &name])];
     peers[0].ask("lock");
     peers[0].answer();
     for round in 0..TIMES {
@@ -110,7 +109,7 @@ fn hand_over(peers: &mut [Peer; 2], holder: usize, waiter: usize) -> f64 {
 
 fn rslock() -> Vec<f64> {
     let name = key("hand over, rslock");
-    let mut peers = [Peer::start("rslock", &name), Peer::start("rslock", &name)];
+    let mut peers = [Peer::start(&["rslock", &name]), Peer::start(&["rslock", &name])];
     let mut connection = redis::Client::open(server()).unwrap().get_connection().unwrap();
     peers[0].ask("lock");
     peers[0].answer();
@@ -125,43 +124,6 @@ fn rslock() -> Vec<f64> {
         times.push(hand_over(&mut peers, holder, waiter));
     }
     times
-}
-
-/// Another process with a connection of its own.
-struct Peer {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
-
-impl Peer {
-    fn start(kind: &str, name: &str) -> Peer {
-        let exe = std::env::current_exe().unwrap();
-        let mut child = Command::new(exe).args(["peer", kind, name]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        let mut peer = Peer { child, input, output };
-        // It is connected.
-        peer.answer();
-        peer
-    }
-
-    fn ask(&mut self, what: &str) {
-        writeln!(self.input, "{what}").unwrap();
-    }
-
-    /// A time on the clock that all processes share, in nanoseconds.
-    fn answer(&mut self) -> u64 {
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        line.trim().parse().unwrap()
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 fn tell(at: u64) {

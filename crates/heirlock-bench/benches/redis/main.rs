@@ -20,15 +20,13 @@ use tokio::runtime::Runtime;
 const ROUNDS: usize = 11;
 const CYCLES: u32 = 1000;
 
-type Group = (&'static str, fn(&mut Report));
-
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     if args.get(1).is_some_and(|arg| arg == "peer") {
         return hand_over::peer(&args[2], &args[3]);
     }
-    let mut report = Report::new("redis");
-    let groups: [Group; 6] = [
+    let report = Report::new("redis");
+    let groups: [common::Group; 6] = [
         ("cycle", cycle),
         ("hand_over", hand_over::rows),
         ("contended", contended::rows),
@@ -36,16 +34,7 @@ fn main() {
         ("held", held),
         ("idle", idle),
     ];
-    // Those whose names contain one of the words; files are written only of all. Cargo adds an option of its own.
-    let words: Vec<&String> = args.iter().skip(1).filter(|arg| !arg.starts_with('-')).collect();
-    for (name, group) in groups {
-        if words.is_empty() || words.iter().any(|word| name.contains(word.as_str())) {
-            group(&mut report);
-        }
-    }
-    if words.is_empty() {
-        report.finish();
-    }
+    common::run_groups(report, &groups, &args[1..]);
 }
 
 /// The server that `ci/services` has started.

@@ -1,9 +1,27 @@
 //! Figures beside their baselines: printed as a table, and written as JSON and Markdown under `target/bench`.
 #![allow(dead_code, unreachable_pub)] // Each bench uses its part.
 
+pub mod peer;
+
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Instant;
+
+/// What is measured together, by name.
+pub type Group = (&'static str, fn(&mut Report));
+
+/// Runs those whose names contain one of the words, all without a word; files are written only of all. Cargo adds an option of its own.
+pub fn run_groups(mut report: Report, groups: &[Group], args: &[String]) {
+    let words: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
+    for (name, group) in groups {
+        if words.is_empty() || words.iter().any(|word| name.contains(word.as_str())) {
+            group(&mut report);
+        }
+    }
+    if words.is_empty() {
+        report.finish();
+    }
+}
 
 /// One figure and its aim.
 pub struct Figure {
