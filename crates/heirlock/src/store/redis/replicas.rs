@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ::redis::aio::MultiplexedConnection;
 use ::redis::cluster_async::ClusterConnection;
 use ::redis::cluster_routing::{Route, SingleNodeRoutingInfo, SlotAddr};
 use ::redis::{ErrorKind, Pipeline, RedisResult, Value};
@@ -72,10 +71,10 @@ impl Waiter {
     async fn together(&mut self, steps: &[&Step]) -> Vec<Waited> {
         let (wanted, connection) = (self.wanted, self.connection.clone());
         match connection {
-            Connection::One(connection) => judge(in_order(&connection, steps, wanted).await, steps.len(), wanted),
-            Connection::Cluster(connection) => {
+            Connection::One(_) => judge(acknowledged(&connection, steps, wanted).await, steps.len(), wanted),
+            Connection::Cluster(ref cluster) => {
                 if self.slots.is_empty() {
-                    self.slots = slots(&connection).await.unwrap_or_default();
+                    self.slots = slots(cluster).await.unwrap_or_default();
                 }
                 let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
                 for (at, step) in steps.iter().enumerate() {
@@ -83,7 +82,7 @@ impl Waiter {
                 }
                 let each = groups.into_values().map(|group| {
                     let (connection, steps) = (&connection, group.iter().map(|at| steps[*at]).collect::<Vec<_>>());
-                    async move { (group, judge(on_node(connection, &steps, wanted).await, steps.len(), wanted)) }
+                    async move { (group, judge(acknowledged(connection, &steps, wanted).await, steps.len(), wanted)) }
                 });
                 let mut all: BTreeMap<usize, Waited> = BTreeMap::new();
                 for (group, answers) in join_all(each).await {
@@ -125,14 +124,11 @@ fn judge(answers: RedisResult<(Vec<RedisResult<Value>>, i64)>, count: usize, wan
     }
 }
 
-/// The steps and a `WAIT` on a connection that nobody else uses: their answers, and how many replicas have them.
-async fn in_order(connection: &MultiplexedConnection, steps: &[&Step], wanted: i64) -> RedisResult<(Vec<RedisResult<Value>>, i64)> {
+/// The steps and a `WAIT`, all on one server: their answers, and how many replicas have them.
+async fn acknowledged(connection: &Connection, steps: &[&Step], wanted: i64) -> RedisResult<(Vec<RedisResult<Value>>, i64)> {
     let mut whole = false;
     loop {
-        let mut pipeline = pipeline(steps, wanted, whole);
-        pipeline.ignore_errors();
-        let answers: Vec<RedisResult<Value>> = pipeline.query_async(&mut connection.clone()).await?;
-        match take_apart(answers)? {
+        match take_apart(send(connection, pipeline(steps, wanted, whole), steps).await?)? {
             // What was answered is answered again: each step is applied once.
             (answers, _) if !whole && forgot(&answers) => whole = true,
             taken => return Ok(taken),
@@ -140,17 +136,16 @@ async fn in_order(connection: &MultiplexedConnection, steps: &[&Step], wanted: i
     }
 }
 
-/// The same on the node of a cluster that has all the steps' keys, as far as is known: the driver follows what has moved.
-async fn on_node(connection: &ClusterConnection, steps: &[&Step], wanted: i64) -> RedisResult<(Vec<RedisResult<Value>>, i64)> {
-    let Some(first) = steps.first() else { return Ok((Vec::new(), wanted)) };
-    let mut whole = false;
-    loop {
-        let route = SingleNodeRoutingInfo::SpecificNode(Route::with_key(&first.keys[0], SlotAddr::Master));
-        let answers = connection.clone().route_pipeline(pipeline(steps, wanted, whole), 0, steps.len() + 1, route).await?;
-        match take_apart(answers.into_iter().map(Value::extract_error).collect())? {
-            (answers, _) if !whole && forgot(&answers) => whole = true,
-            taken => return Ok(taken),
+/// Over a connection that nobody else uses; of a cluster, to the node that has all the steps' keys, as far as is known: the driver follows what has moved.
+async fn send(connection: &Connection, mut pipeline: Pipeline, steps: &[&Step]) -> RedisResult<Vec<RedisResult<Value>>> {
+    match (connection, steps.first()) {
+        (Connection::Cluster(connection), Some(first)) => {
+            let route = SingleNodeRoutingInfo::SpecificNode(Route::with_key(&first.keys[0], SlotAddr::Master));
+            let answers = connection.clone().route_pipeline(pipeline, 0, steps.len() + 1, route).await?;
+            Ok(answers.into_iter().map(Value::extract_error).collect())
         }
+        (Connection::Cluster(_), None) => Ok(vec![Ok(Value::Int(0))]),
+        (Connection::One(connection), _) => pipeline.ignore_errors().query_async(&mut connection.clone()).await,
     }
 }
 
