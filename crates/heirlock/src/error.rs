@@ -1,8 +1,12 @@
 //! The one error of the crate.
 
+#[cfg(feature = "tokio")]
+use std::any::Any;
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
+#[cfg(feature = "tokio")]
+use std::sync::{Mutex, PoisonError};
 
 /// The crate's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -61,6 +65,10 @@ pub enum Kind {
     Incompatible,
     /// The store answered that it could not do its work (a full disk, say).
     Storage,
+    /// A task was cancelled before it had ended.
+    Cancelled,
+    /// A task panicked; [`Error::into_panic`] has with what.
+    Panicked,
 }
 
 impl Kind {
@@ -92,6 +100,37 @@ impl Error {
         self
     }
 
+    /// Of a task that panicked.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn panicked(task: &str, payload: Box<dyn Any + Send>) -> Self {
+        let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        let what = format!("task {task:?} panicked: {}", text.unwrap_or("with something else than text"));
+        Error::new(Kind::Panicked, what).because(Panic(Mutex::new(payload)))
+    }
+
+    /// What the task panicked with, for [`std::panic::resume_unwind`].
+    ///
+    /// # Errors
+    /// Gives the error back if it is none of a panic.
+    ///
+    /// ```
+    /// use heirlock::{Worker, pool::Pool};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> heirlock::Result<()> {
+    /// let pool = Pool::builder().threads(1).build()?;
+    /// let error = pool.spawn(Worker::new("rash"), async { panic!("on purpose") }).await.unwrap_err();
+    /// assert_eq!(error.to_string(), "task "rash" panicked: on purpose");
+    /// assert_eq!(error.into_panic().unwrap().downcast_ref(), Some(&"on purpose"));
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "tokio")]
+    pub fn into_panic(mut self) -> std::result::Result<Box<dyn Any + Send>, Error> {
+        let Some(source) = self.0.source.take() else { return Err(self) };
+        match source.downcast::<Panic>() {
+            Ok(panic) => Ok(panic.0.into_inner().unwrap_or_else(PoisonError::into_inner)),
+            Err(source) => Err(self.because(source)),
+        }
+    }
+
     /// What kind of error it is.
     pub fn kind(&self) -> Kind {
         self.0.kind
@@ -119,6 +158,21 @@ impl Error {
     }
 }
 
+/// What a task panicked with; in a mutex, for it may be of one thread at a time.
+#[cfg(feature = "tokio")]
+#[derive(Debug)]
+struct Panic(Mutex<Box<dyn Any + Send>>);
+
+#[cfg(feature = "tokio")]
+impl fmt::Display for Panic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a panic")
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl StdError for Panic {}
+
 /// One predicate a kind.
 macro_rules! predicates {
     ($($name:ident $kind:ident),* $(,)?) => {
@@ -137,6 +191,7 @@ predicates! {
     is_timeout Timeout, is_deadlock Deadlock, is_needs_worker NeedsWorker, is_closed Closed, is_poisoned Poisoned,
     is_would_block WouldBlock, is_overflow Overflow, is_invalid Invalid, is_busy Busy, is_lost Lost, is_evicted Evicted,
     is_queue_full QueueFull, is_unreachable Unreachable, is_incompatible Incompatible, is_storage Storage,
+    is_cancelled Cancelled, is_panicked Panicked,
 }
 
 impl fmt::Display for Error {

@@ -46,9 +46,12 @@ pub mod clock;
 pub mod conformance;
 mod connect;
 mod error;
+mod heap;
 pub mod lease;
 pub mod local;
 pub mod observe;
+#[cfg(feature = "tokio")]
+pub mod pool;
 mod process;
 pub mod store;
 mod sync;

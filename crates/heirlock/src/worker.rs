@@ -1,18 +1,23 @@
 //! Workers: who acquires.
 
-use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+mod hook;
+mod run;
+
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, Weak};
-use std::task::{Context, Poll};
 use std::time::Instant;
 
-use pin_project_lite::pin_project;
-
-use crate::local::sync::{ThreadId, current_thread, thread_local};
+#[cfg(feature = "tokio")]
+pub(crate) use self::hook::Follow;
+use self::hook::Hook;
+use self::run::Entered;
+pub use self::run::Run;
+#[cfg(feature = "tokio")]
+pub use self::run::spawn;
+use crate::local::hash::IdMap;
+use crate::local::sync::{SHARDS, ThreadId};
 use crate::local::{effective_priority, rebase};
 use crate::sync::lock;
 
@@ -53,7 +58,15 @@ impl fmt::Display for WorkerId {
 pub struct Worker(Arc<Inner>);
 
 /// All workers that live: the word of a lock has room for an id only.
-static LIVE: LazyLock<Mutex<HashMap<u64, Weak<Inner>>>> = LazyLock::new(Mutex::default);
+static LIVE: LazyLock<[Mutex<Live>; SHARDS]> = LazyLock::new(Default::default);
+
+type Live = IdMap<u64, Weak<Inner>>;
+
+/// The part of them that this id is in.
+fn live(id: u64) -> &'static Mutex<Live> {
+    #[allow(clippy::cast_possible_truncation)] // Its lowest bits alone count.
+    &LIVE[id as usize % SHARDS]
+}
 
 struct Inner {
     id: WorkerId,
@@ -65,17 +78,9 @@ struct Inner {
     deadline: Mutex<Option<Instant>>,
     /// The thread that polls the worker's futures now, and how deeply nested.
     polled_by: Mutex<Option<(ThreadId, usize)>>,
+    /// Whether it ever took part in a domain; never false again.
+    took_part: AtomicBool,
     hook: Hook,
-}
-
-/// Who wants to know when the effective priority was changed.
-#[derive(Default)]
-struct Hook {
-    /// Whether there is anybody; never false again.
-    heard: AtomicBool,
-    own: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
-    /// Forks with hooks: what a parent gains, they gain.
-    forks: Mutex<Vec<Weak<Inner>>>,
 }
 
 impl Worker {
@@ -100,7 +105,9 @@ impl Worker {
     /// ```
     #[must_use]
     pub fn fork(&self, name: impl Into<String>) -> Worker {
-        Worker::of(name.into(), i32::MIN, Some(self.clone()))
+        let fork = Worker::of(name.into(), i32::MIN, Some(self.clone()));
+        self.has_forked(&fork);
+        fork
     }
 
     fn of(name: String, base: i32, parent: Option<Worker>) -> Worker {
@@ -111,16 +118,17 @@ impl Worker {
             parent,
             deadline: Mutex::new(None),
             polled_by: Mutex::new(None),
+            took_part: AtomicBool::new(false),
             hook: Hook::default(),
         });
-        lock(&LIVE).insert(inner.id.0, Arc::downgrade(&inner));
+        lock(live(inner.id.0)).insert(inner.id.0, Arc::downgrade(&inner));
         Worker(inner)
     }
 
     /// The worker with this id, while it lives.
     pub(crate) fn find(id: u64) -> Option<Worker> {
         // In its own statement: if this is the last handle when it is dropped, the map is locked again.
-        let found = lock(&LIVE).get(&id).and_then(Weak::upgrade);
+        let found = lock(live(id)).get(&id).and_then(Weak::upgrade);
         found.map(Worker)
     }
 
@@ -186,9 +194,18 @@ impl Worker {
     /// ```
     pub fn effective_priority(&self) -> i32 {
         // A fork may take part nowhere while its parent is boosted.
-        let each =
-            |worker: &Worker| effective_priority(worker.0.id.0).map_or(worker.own_priority(), |boosted| boosted.max(worker.own_priority()));
-        self.and_parents().map(each).max().unwrap_or(i32::MIN)
+        self.and_parents().map(Worker::inherited_priority).max().unwrap_or(i32::MIN)
+    }
+
+    /// The same without what its parent gives it, if it takes part nowhere.
+    fn inherited_priority(&self) -> i32 {
+        let boosted = if self.0.took_part.load(Ordering::SeqCst) { effective_priority(self.0.id.0) } else { None };
+        boosted.map_or(self.own_priority(), |boosted| boosted.max(self.own_priority()))
+    }
+
+    /// It takes part in a domain. To be said before that reads its priority: whoever changes it then sees this, or is seen by it.
+    pub(crate) fn takes_part(&self) {
+        self.0.took_part.store(true, Ordering::SeqCst);
     }
 
     /// Changes the base priority. Local locks follow at once; leases that it holds or waits for tell their store with their next beat, within a
@@ -196,63 +213,11 @@ impl Worker {
     pub fn set_priority(&self, priority: i32) {
         // First this: whoever registers the worker with a domain from now on reads the new one, and all before are told.
         let old = self.0.base.swap(priority, Ordering::SeqCst);
-        rebase(self);
+        if self.0.took_part.load(Ordering::SeqCst) {
+            rebase(self);
+        }
         if old != priority && self.is_listened_to() {
             self.tell_change();
-        }
-    }
-
-    /// Calls the closure whenever the effective priority may have changed: the hook for executors. It is called on the thread that caused the
-    /// change, which may be the timer's, so it must not block; after everything is settled, perhaps by several threads at once and perhaps once too
-    /// often; so it carries no value, and
-    /// [`effective_priority`](Worker::effective_priority) is to be read in it. A panic of it is traced and ends there. The last closure given counts.
-    ///
-    /// ```
-    /// use heirlock::Worker;
-    /// use std::sync::{Arc, atomic::{AtomicI32, Ordering}};
-    /// let (worker, seen) = (Worker::new("ingest"), Arc::new(AtomicI32::new(0)));
-    /// worker.on_priority_change({
-    ///     let (worker, seen) = (worker.downgrade(), Arc::clone(&seen));
-    ///     move || seen.store(worker.upgrade().unwrap().effective_priority(), Ordering::SeqCst)
-    /// });
-    /// worker.set_priority(7);
-    /// assert_eq!(seen.load(Ordering::SeqCst), 7);
-    /// ```
-    pub fn on_priority_change(&self, hook: impl Fn() + Send + Sync + 'static) {
-        // The old one is dropped after the mutex is released: it is foreign code.
-        let old = lock(&self.0.hook.own).replace(Arc::new(hook));
-        self.0.hook.heard.store(true, Ordering::SeqCst);
-        if old.is_none() {
-            let mut ancestor = self.parent();
-            while let Some(worker) = ancestor {
-                let mut forks = lock(&worker.0.hook.forks);
-                forks.retain(|fork| fork.strong_count() > 0);
-                forks.push(Arc::downgrade(&self.0));
-                drop(forks);
-                worker.0.hook.heard.store(true, Ordering::SeqCst);
-                ancestor = worker.parent();
-            }
-        }
-        drop(old);
-    }
-
-    pub(crate) fn is_listened_to(&self) -> bool {
-        self.0.hook.heard.load(Ordering::SeqCst)
-    }
-
-    /// Whether foreign code may be dropped with it, or with those whose fork it is; of these it is not asked, as there may be many.
-    pub(crate) fn may_hold_hooks(&self) -> bool {
-        self.is_listened_to() || self.parent().is_some()
-    }
-
-    /// Calls who wants to know that the effective priority may have changed. Never under a mutex.
-    pub(crate) fn tell_change(&self) {
-        let forks: Vec<Arc<Inner>> = lock(&self.0.hook.forks).iter().filter_map(Weak::upgrade).collect();
-        for inner in std::iter::once(&self.0).chain(&forks) {
-            let hook = lock(&inner.hook.own).clone();
-            if let Some(hook) = hook {
-                hook();
-            }
         }
     }
 
@@ -299,14 +264,13 @@ impl Worker {
 
     /// The worker whose future is being polled on this thread.
     pub fn current() -> Option<Worker> {
-        CURRENT.with(|stack| stack.borrow().last().cloned())
+        run::current()
     }
 
     /// The id of that worker.
     #[inline]
     pub(crate) fn current_id() -> Option<WorkerId> {
-        let id = CURRENT_ID.with(Cell::get);
-        (id != 0).then_some(WorkerId(id))
+        run::current_id()
     }
 }
 
@@ -329,7 +293,7 @@ impl fmt::Debug for WeakWorker {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        lock(&LIVE).remove(&self.id.0);
+        lock(live(self.id.0)).remove(&self.id.0);
         // One after the other, and not each within the drop of the one before: there may be more of them than the stack has room for.
         let mut parent = self.parent.take();
         while let Some(mut inner) = parent.and_then(|worker| Arc::into_inner(worker.0)) {
@@ -355,136 +319,3 @@ impl PartialEq for Worker {
 }
 
 impl Eq for Worker {}
-
-thread_local! {
-    /// The id of the innermost of them, or 0: all that most acquires need to know, without a borrow.
-    static CURRENT_ID: Cell<u64> = const { Cell::new(0) };
-    /// The workers being polled on this thread, innermost last.
-    static CURRENT: RefCell<Vec<Worker>> = const { RefCell::new(Vec::new()) };
-}
-
-/// While it lives, the thread polls this worker.
-struct Entered;
-
-impl Entered {
-    fn new(worker: &Worker) -> Entered {
-        let here = current_thread().id();
-        let mut polled_by = lock(&worker.0.polled_by);
-        let depth = match *polled_by {
-            None => 1,
-            Some((thread, depth)) if thread == here => depth + 1,
-            Some(_) => {
-                drop(polled_by);
-                panic!("worker {:?} is polled on two threads at once: it is one line of work; give each its own Worker", worker.name());
-            }
-        };
-        *polled_by = Some((here, depth));
-        drop(polled_by);
-        CURRENT.with(|stack| stack.borrow_mut().push(worker.clone()));
-        CURRENT_ID.with(|id| id.set(worker.0.id.0));
-        Entered
-    }
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        let (worker, outer) = CURRENT.with(|stack| {
-            let mut stack = stack.borrow_mut();
-            (stack.pop(), stack.last().map_or(0, |worker| worker.0.id.0))
-        });
-        CURRENT_ID.with(|id| id.set(outer));
-        let Some(worker) = worker else { return };
-        let mut polled_by = lock(&worker.0.polled_by);
-        *polled_by = match *polled_by {
-            Some((thread, depth)) if depth > 1 => Some((thread, depth - 1)),
-            _ => None,
-        };
-    }
-}
-
-pin_project! {
-    /// The future of [`Worker::run`].
-    #[must_use = "futures do nothing unless awaited"]
-    pub struct Run<F> {
-        #[pin]
-        future: F,
-        worker: Worker,
-    }
-}
-
-impl<F: Future> Future for Run<F> {
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let this = self.project();
-        let _entered = Entered::new(this.worker);
-        this.future.poll(cx)
-    }
-}
-
-/// Runs the future as this worker, as a task of the current tokio runtime.
-///
-/// # Panics
-/// Outside a tokio runtime, as [`tokio::spawn`].
-///
-/// ```
-/// # use heirlock::{Worker, spawn};
-/// # #[tokio::main(flavor = "current_thread")] async fn main() {
-/// let name = spawn(Worker::new("ingest"), async { Worker::current().unwrap().name().to_owned() });
-/// assert_eq!(name.await.unwrap(), "ingest");
-/// # }
-/// ```
-#[cfg(feature = "tokio")]
-#[allow(clippy::needless_pass_by_value)] // As `tokio::spawn`: it is the last the caller does with it.
-pub fn spawn<F>(worker: Worker, future: F) -> tokio::task::JoinHandle<F::Output>
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    tokio::spawn(worker.run(future))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::Barrier;
-
-    #[test]
-    fn workers_nest_and_end_with_their_poll() {
-        let (outer, inner) = (Worker::new("outer"), Worker::new("inner").priority(-3));
-        let names = pollster::block_on(outer.run(async {
-            let before = Worker::current().unwrap();
-            let within = inner.run(async { Worker::current().unwrap() }).await;
-            (before, within, Worker::current().unwrap())
-        }));
-        assert_eq!(names, (outer.clone(), inner.clone(), outer.clone()));
-        assert!(inner.id() > outer.id());
-        assert_eq!(inner.base_priority(), -3);
-    }
-
-    #[test]
-    fn a_panic_leaves_no_worker_behind() {
-        let worker = Worker::new("w");
-        let caught = std::panic::catch_unwind(|| worker.scope(|| panic!("on purpose")));
-        assert!(caught.is_err());
-        assert!(Worker::current().is_none());
-        assert_eq!(worker.scope(|| 7), 7);
-    }
-
-    #[test]
-    fn two_threads_at_once_panic() {
-        let (worker, both) = (Worker::new("one line"), Barrier::new(2));
-        std::thread::scope(|s| {
-            s.spawn(|| {
-                worker.scope(|| {
-                    both.wait();
-                    both.wait();
-                });
-            });
-            both.wait();
-            let caught = std::panic::catch_unwind(|| worker.scope(|| ()));
-            both.wait();
-            assert!(caught.is_err());
-        });
-    }
-}

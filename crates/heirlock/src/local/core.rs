@@ -19,7 +19,6 @@ pub(super) use watch::Due;
 use self::report::Report;
 use self::suspects::Suspects;
 use self::watch::Watch;
-use super::graph::heap::Heap;
 use super::graph::{Effects, Graph, LockKey, Request, WaitKey, WorkerKey, WorkerSpec};
 use super::hash::IdMap;
 use super::identity::Owner;
@@ -27,6 +26,7 @@ use super::name::Name;
 use super::slots::{Slots, slot};
 use crate::Worker;
 use crate::clock::{Clock, Moment};
+use crate::heap::Heap;
 
 pub struct Core {
     pub(super) graph: Graph,
@@ -161,6 +161,9 @@ impl Core {
         let number = owner.number();
         let parent = owner.parent().and_then(|parent| self.worker(parent.id().get()));
         let sequential = owner.is_sequential(self.trust_tasks);
+        if let Owner::Worker(worker) = owner {
+            worker.takes_part();
+        }
         let worker = self.graph.add_worker(&WorkerSpec { base: owner.base(), deadline: None, parent, sequential });
         if !matches!(owner, Owner::Anonymous) {
             self.by_number.insert(number, worker);

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-pub(super) type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
+pub(crate) type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
 /// 2^64 divided by the golden ratio, as in Knuth's multiplicative hashing.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct IdHasher(u64);
+pub(crate) struct IdHasher(u64);
 
 impl Hasher for IdHasher {
     fn write(&mut self, bytes: &[u8]) {

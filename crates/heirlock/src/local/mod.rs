@@ -29,7 +29,7 @@ mod event;
 #[doc(hidden)]
 pub mod graph;
 mod guard;
-mod hash;
+pub(crate) mod hash;
 mod identity;
 mod keyed;
 mod mutex;
@@ -46,6 +46,8 @@ mod rwlock;
 mod semaphore;
 mod slots;
 pub(crate) mod sync;
+#[doc(hidden)]
+pub mod tickets;
 mod timer;
 mod wait;
 

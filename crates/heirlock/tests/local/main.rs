@@ -13,6 +13,7 @@ mod common {
     pub(crate) mod polls;
     pub(crate) mod random;
     pub(crate) mod three;
+    pub(crate) mod traced;
     pub(crate) mod turns;
     pub(crate) mod written;
 }

@@ -1,99 +1,25 @@
 //! What a domain says to the log: long holds, cycles that may be deadlocks, locks taken in both orders.
 
-use std::fmt::{Debug, Write};
 use std::panic::Location;
-use std::sync::{Condvar as StdCondvar, Mutex as StdMutex, Once};
 use std::time::Duration;
 
 use crate::common::local::ms;
 use crate::common::polls::{Hand, everywhere, once};
+use crate::common::traced::{self, listen, said, unique};
 use heirlock::Worker;
 use heirlock::clock::ManualClock;
 use heirlock::local::{Condvar, Domain, Mutex, OnceCell, RLock, RwLock, Semaphore};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
-
-/// Everything that was traced, by all tests, of other modules, too: the timer's thread traces as well, so there is one subscriber for all threads.
-static SAID: StdMutex<Vec<String>> = StdMutex::new(Vec::new());
-static MORE: StdCondvar = StdCondvar::new();
-
-struct Listener;
-
-/// `message field=value ...`
-#[derive(Default)]
-struct Line(String);
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        if field.name() == "message" {
-            self.0.insert_str(0, &format!("{value:?}"));
-        } else {
-            write!(self.0, " {}={value:?}", field.name()).unwrap();
-        }
-    }
-}
-
-impl Subscriber for Listener {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("heirlock")
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut line = Line::default();
-        event.record(&mut line);
-        SAID.lock().unwrap().push(line.0);
-        MORE.notify_all();
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-fn listen() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| tracing::subscriber::set_global_default(Listener).unwrap());
-}
-
-/// What was said with this in it; each test has names of its own.
-fn said(part: &str) -> Vec<String> {
-    SAID.lock().unwrap().iter().filter(|line| line.contains(part)).cloned().collect()
-}
 
 /// Waits until that has been said, while the clock goes on by so much at a time.
 #[track_caller]
 fn hears(part: &str, clock: &ManualClock, step: Duration) -> String {
-    let mut lines = SAID.lock().unwrap();
-    for _ in 0..6_000 {
-        if let Some(line) = lines.iter().find(|line| line.contains(part)) {
-            return line.clone();
-        }
-        drop(lines);
-        clock.advance(step);
-        lines = MORE.wait_timeout(SAID.lock().unwrap(), ms(5)).unwrap().0;
-    }
-    panic!("nobody said {part:?}: {lines:#?}")
+    traced::hears(part, || clock.advance(step))
 }
 
 #[track_caller]
 fn line() -> String {
     let here = Location::caller();
     format!("{}:{}", here.file(), here.line())
-}
-
-/// A name that no other test, and no other run of this one, has.
-fn unique(name: &str) -> &'static str {
-    static COUNT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-    format!("{name}-{}", COUNT.fetch_add(1, std::sync::atomic::Ordering::SeqCst)).leak()
 }
 
 #[test]

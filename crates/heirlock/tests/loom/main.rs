@@ -15,3 +15,4 @@ mod local;
 mod promises;
 mod rwlock;
 mod semaphore;
+mod tickets;

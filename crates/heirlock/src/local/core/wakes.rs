@@ -57,7 +57,7 @@ impl Drop for Wakes {
         let first = self.first.take();
         if let Some(mut rest) = self.rest.take() {
             while let Some(worker) = rest.changed.pop_front() {
-                call("a hook on a change of priority", || worker.tell_change());
+                worker.tell_change();
             }
             first.into_iter().chain(rest.wakers.drain(..)).for_each(wake);
         } else if let Some(waker) = first {
@@ -66,14 +66,10 @@ impl Drop for Wakes {
     }
 }
 
+/// A waker is foreign code. A panic of it ends here, and is traced: whoever acquires or releases a lock has no part in it, nor has who is to be
+/// called next, nor has the timer's thread.
 fn wake(waker: Waker) {
-    call("a waker", || waker.wake());
-}
-
-/// Calls foreign code. A panic of it ends here, and is traced: whoever acquires or releases a lock has no part in it, nor has who is to be called
-/// next, nor has the timer's thread.
-fn call(what: &str, foreign: impl FnOnce()) {
-    if catch_unwind(AssertUnwindSafe(foreign)).is_err() {
-        tracing::error!("{what} panicked; the lock that called it goes on");
+    if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+        tracing::error!("a waker panicked; the lock that called it goes on");
     }
 }

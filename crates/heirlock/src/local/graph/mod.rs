@@ -35,7 +35,6 @@ mod edges;
 mod effects;
 mod events;
 mod grant;
-pub(super) mod heap;
 mod lock;
 mod pass;
 mod permits;

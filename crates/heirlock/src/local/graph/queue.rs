@@ -2,10 +2,10 @@
 
 use std::num::NonZeroU32;
 
-use super::heap::Heap;
 use super::records::{OF_LOCK, Wait};
 use super::slab::{Link, NIL, Slab};
 use super::urgency::{FRONT, NEVER, Order, Rank, Urgency, descending, priority_of};
+use crate::heap::Heap;
 
 /// The heaps that a wait is in: `Wait::places` is indexed by these.
 const SERVE: usize = 0;

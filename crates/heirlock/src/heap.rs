@@ -5,33 +5,33 @@ const KEPT: usize = 64;
 
 /// Slots by their keys, the smallest first. Whoever calls keeps the places that `moved(slot, place)` tells.
 #[derive(Debug)]
-pub(in crate::local) struct Heap<K> {
+pub(crate) struct Heap<K> {
     items: Vec<(K, u32)>,
 }
 
 impl<K: Ord + Copy> Heap<K> {
-    pub(in crate::local) const fn new() -> Heap<K> {
+    pub(crate) const fn new() -> Heap<K> {
         Heap { items: Vec::new() }
     }
 
-    pub(in crate::local) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.items.len()
     }
 
-    pub(in crate::local) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    pub(in crate::local) fn first(&self) -> Option<(K, u32)> {
+    pub(crate) fn first(&self) -> Option<(K, u32)> {
         self.items.first().copied()
     }
 
-    pub(in crate::local) fn items(&self) -> &[(K, u32)] {
+    pub(crate) fn items(&self) -> &[(K, u32)] {
         &self.items
     }
 
     /// The smallest of those that fit.
-    pub(in crate::local) fn first_where(&self, fits: impl Fn(u32) -> bool) -> Option<(K, u32)> {
+    pub(crate) fn first_where(&self, fits: impl Fn(u32) -> bool) -> Option<(K, u32)> {
         let first = self.first()?;
         if fits(first.1) {
             return Some(first);
@@ -51,13 +51,13 @@ impl<K: Ord + Copy> Heap<K> {
         best
     }
 
-    pub(in crate::local) fn insert(&mut self, key: K, slot: u32, mut moved: impl FnMut(u32, u32)) {
+    pub(crate) fn insert(&mut self, key: K, slot: u32, mut moved: impl FnMut(u32, u32)) {
         let place = self.end();
         self.items.push((key, slot));
         self.rise(place, &mut moved);
     }
 
-    pub(in crate::local) fn remove(&mut self, place: u32, mut moved: impl FnMut(u32, u32)) {
+    pub(crate) fn remove(&mut self, place: u32, mut moved: impl FnMut(u32, u32)) {
         self.items.swap_remove(place as usize);
         if place < self.end() {
             let place = self.rise(place, &mut moved);
@@ -68,7 +68,7 @@ impl<K: Ord + Copy> Heap<K> {
         }
     }
 
-    pub(in crate::local) fn rekey(&mut self, place: u32, key: K, mut moved: impl FnMut(u32, u32)) {
+    pub(crate) fn rekey(&mut self, place: u32, key: K, mut moved: impl FnMut(u32, u32)) {
         self.items[place as usize].0 = key;
         let place = self.rise(place, &mut moved);
         self.sink(place, &mut moved);

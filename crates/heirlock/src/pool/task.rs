@@ -1,0 +1,311 @@
+//! One task: its future, what is known of it, and its handle.
+
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::task::{Context, Poll};
+
+use async_task::{FallibleTask, Runnable, ScheduleInfo, WithInfo};
+use pin_project_lite::pin_project;
+
+use super::queue::TaskKey;
+use super::threads::{Entry, Shared, is_here};
+use crate::local::tickets::Tickets;
+use crate::worker::{Follow, Run};
+use crate::{Error, Kind, Result, Worker};
+
+/// What a thread polls.
+pub(super) type Turn = Runnable<Arc<Task>>;
+
+/// A task, as the pool, its handles and its worker know it.
+pub(super) struct Task {
+    pub(super) shared: Arc<Shared>,
+    pub(super) worker: Worker,
+    /// Set under the pool's mutex.
+    key: OnceLock<TaskKey>,
+    /// Of those who find the priority out.
+    tickets: Tickets,
+    /// The future is to be dropped, not polled again.
+    cancelled: AtomicBool,
+    /// How it ended, if it has: one of the three below.
+    end: AtomicU8,
+}
+
+const LIVES: u8 = 0;
+const ENDED: u8 = 1;
+const CANCELLED: u8 = 2;
+
+/// How a task ends without a result.
+enum Cut {
+    Cancelled,
+    Panicked(Box<dyn Any + Send>),
+}
+
+/// How a task ended. If nobody takes that, it is dropped within the task's cell, where a panic would be the process's end: it ends here.
+struct End<T>(Option<std::result::Result<T, Cut>>);
+
+impl<T> Drop for End<T> {
+    fn drop(&mut self) {
+        if catch_unwind(AssertUnwindSafe(|| drop(self.0.take()))).is_err() {
+            tracing::error!("a task's result, which nobody took, panicked when it was dropped");
+        }
+    }
+}
+
+/// The future that is polled in place of the user's.
+type Body<F> = Guarded<Run<F>>;
+
+/// A task of this worker with this future, ready to be polled; if the pool takes it.
+pub(super) fn spawn<F>(shared: &Arc<Shared>, worker: &Worker, future: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    let task = Arc::new(Task {
+        shared: Arc::clone(shared),
+        worker: worker.clone(),
+        key: OnceLock::new(),
+        tickets: Tickets::new(),
+        cancelled: AtomicBool::new(false),
+        end: AtomicU8::new(LIVES),
+    });
+    let weak: Weak<Task> = Arc::downgrade(&task);
+    worker.follow(weak);
+    let priority = worker.polling_priority();
+    let body: Body<F> = Guarded { future: Some(worker.run(future)), task: Arc::clone(&task) };
+    let (turn, handle) = async_task::Builder::new().metadata(Arc::clone(&task)).spawn(move |_| body, WithInfo(ready));
+    let entry = Entry { task: Arc::clone(&task), waker: turn.waker() };
+    let overtaken = shared.admit(entry, priority, turn, |key| {
+        let _ = task.key.set(key);
+        // Whoever came with a change before this found no key to change anything under.
+        task.tickets.any()
+    });
+    match overtaken {
+        Ok(overtaken) => {
+            if overtaken {
+                task.changed();
+            }
+            JoinHandle { task, result: Some(handle.fallible()) }
+        }
+        Err((_, turn)) => {
+            // Where the future is dropped in the way in which it always is.
+            task.mark_cancelled();
+            turn.run();
+            handle.detach();
+            JoinHandle { task, result: None }
+        }
+    }
+}
+
+/// The task is to be polled.
+#[allow(clippy::needless_pass_by_value)] // What is called with it gives it.
+fn ready(turn: Turn, info: ScheduleInfo) {
+    let task = Arc::clone(turn.metadata());
+    if let Some(key) = task.key.get() {
+        // If it was woken while it was polled, the thread that polled it looks for the next anyway.
+        task.shared.ready(*key, turn, info.woken_while_running);
+    }
+}
+
+impl Task {
+    pub(super) fn key(&self) -> Option<TaskKey> {
+        self.key.get().copied()
+    }
+
+    /// The future is to be dropped before its next poll: who then wakes the task has that done.
+    pub(super) fn mark_cancelled(&self) {
+        self.cancelled.store(true, Ordering::SeqCst);
+    }
+
+    fn cancel(&self) {
+        self.mark_cancelled();
+        if let Some(waker) = self.key().and_then(|key| self.shared.waker(key)) {
+            waker.wake();
+        }
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.end.load(Ordering::SeqCst) != LIVES
+    }
+
+    pub(super) fn was_cancelled(&self) -> bool {
+        self.end.load(Ordering::SeqCst) == CANCELLED
+    }
+}
+
+impl Follow for Task {
+    fn changed(&self) {
+        let ticket = self.tickets.draw();
+        let priority = self.worker.polling_priority();
+        self.shared.rekey(|| self.key(), priority, ticket);
+    }
+}
+
+pin_project! {
+    /// A future whose panic is a result, and that is dropped when its task is cancelled.
+    struct Guarded<F> {
+        #[pin]
+        future: Option<F>,
+        task: Arc<Task>,
+    }
+}
+
+impl<F: Future> Future for Guarded<F> {
+    type Output = End<F::Output>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let polled = if this.task.cancelled.load(Ordering::SeqCst) {
+            Some(Err(Cut::Cancelled))
+        } else {
+            match catch_unwind(AssertUnwindSafe(|| this.future.as_mut().as_pin_mut().map(|future| future.poll(cx)))) {
+                Ok(Some(Poll::Pending)) => return Poll::Pending,
+                Ok(Some(Poll::Ready(output))) => Some(Ok(output)),
+                Err(panic) => Some(Err(Cut::Panicked(panic))),
+                Ok(None) => None,
+            }
+        };
+        let Some(mut output) = polled else { panic!("a task's future was polled after it had completed") };
+        // Foreign code, too.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| this.future.set(None))) {
+            if matches!(output, Err(Cut::Cancelled)) {
+                output = Err(Cut::Panicked(panic));
+            } else {
+                // What there is to be told already is worth more.
+                tracing::error!(worker = this.task.worker.name(), "a task's future panicked when it was dropped");
+            }
+        }
+        let end = if matches!(output, Err(Cut::Cancelled)) { CANCELLED } else { ENDED };
+        this.task.end.store(end, Ordering::SeqCst);
+        // Before the result is there: whoever has that finds the task gone.
+        if let Some(key) = this.task.key() {
+            this.task.shared.end(key);
+        }
+        Poll::Ready(End(Some(output)))
+    }
+}
+
+/// Waits for a task's result. Dropping it leaves the task to itself.
+///
+/// # Errors
+/// `Panicked`, from which [`Error::into_panic`] has what it panicked with; `Cancelled`, by [`abort`](JoinHandle::abort) or by the end of its pool;
+/// `Closed` if it was spawned after that; `Deadlock` if [`blocking`](JoinHandle::blocking) is called in the pool.
+///
+/// # Panics
+/// When it is polled again after it has given the result.
+///
+/// # Cancel safety
+/// It may be dropped and polled anew, by reference, as often as one likes: the result stays where it is until it is taken.
+#[must_use = "a task whose handle is dropped goes on, and nobody hears of its panic"]
+pub struct JoinHandle<T> {
+    task: Arc<Task>,
+    /// Unless the pool has refused the task.
+    result: Option<FallibleTask<End<T>, Arc<Task>>>,
+}
+
+/// Aborts a task, from wherever it is kept.
+#[derive(Clone)]
+pub struct AbortHandle(Arc<Task>);
+
+impl<T> JoinHandle<T> {
+    /// Cancels the task: its future is dropped before its next poll. Nothing happens if it has ended; a poll that has begun goes on, and if it brings
+    /// the result, that counts.
+    ///
+    /// ```
+    /// use heirlock::{Worker, pool::Pool};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> heirlock::Result<()> {
+    /// let pool = Pool::builder().threads(1).build()?;
+    /// let task = pool.spawn(Worker::new("endless"), std::future::pending::<()>());
+    /// task.abort();
+    /// assert!(task.await.unwrap_err().is_cancelled());
+    /// # Ok(()) }
+    /// ```
+    pub fn abort(&self) {
+        self.task.cancel();
+    }
+
+    /// Aborts the task, too, and can be cloned.
+    pub fn abort_handle(&self) -> AbortHandle {
+        AbortHandle(Arc::clone(&self.task))
+    }
+
+    /// Whether the task has ended, in whatever way.
+    pub fn is_finished(&self) -> bool {
+        self.result.is_none() || self.task.has_ended()
+    }
+
+    /// As whom it runs.
+    pub fn worker(&self) -> &Worker {
+        &self.task.worker
+    }
+
+    /// Waits on this thread.
+    ///
+    /// # Errors
+    /// As when it is awaited; and `Deadlock` on a thread of the pool: the task might never have its turn.
+    pub fn blocking(self) -> Result<T> {
+        if self.result.is_some() && is_here(&self.task.shared) {
+            let what = "a task of the pool cannot block its thread to wait for another: await the handle instead";
+            return Err(Error::new(Kind::Deadlock, what));
+        }
+        pollster::block_on(self)
+    }
+}
+
+impl AbortHandle {
+    /// As [`JoinHandle::abort`].
+    pub fn abort(&self) {
+        self.0.cancel();
+    }
+
+    /// As [`JoinHandle::is_finished`].
+    pub fn is_finished(&self) -> bool {
+        self.0.has_ended()
+    }
+}
+
+impl<T> Future for JoinHandle<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
+        let ended = match &mut self.result {
+            Some(result) => std::task::ready!(Pin::new(result).poll(cx)).and_then(|mut end| end.0.take()),
+            None => None,
+        };
+        Poll::Ready(match ended {
+            Some(Ok(output)) => Ok(output),
+            Some(Err(Cut::Panicked(payload))) => Err(Error::panicked(self.task.worker.name(), payload)),
+            Some(Err(Cut::Cancelled)) => {
+                Err(Error::new(Kind::Cancelled, format!("task {:?} was cancelled before it had ended", self.task.worker.name())))
+            }
+            None => {
+                let (task, pool) = (self.task.worker.name(), &self.task.shared.name);
+                Err(Error::new(Kind::Closed, format!("task {task:?} was not begun: the pool {pool:?} is shut down and takes no more")))
+            }
+        })
+    }
+}
+
+impl<T> Drop for JoinHandle<T> {
+    fn drop(&mut self) {
+        if let Some(result) = self.result.take() {
+            result.detach();
+        }
+    }
+}
+
+impl<T> fmt::Debug for JoinHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JoinHandle").field("worker", self.worker()).field("finished", &self.is_finished()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for AbortHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AbortHandle").field("worker", &self.0.worker).field("finished", &self.is_finished()).finish()
+    }
+}
