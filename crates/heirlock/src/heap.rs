@@ -26,6 +26,12 @@ impl<K: Ord + Copy> Heap<K> {
         self.items.first().copied()
     }
 
+    /// The key at this place.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn key(&self, place: u32) -> K {
+        self.items[place as usize].0
+    }
+
     pub(crate) fn items(&self) -> &[(K, u32)] {
         &self.items
     }

@@ -3,6 +3,7 @@
 mod hook;
 mod run;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
@@ -57,7 +58,7 @@ impl fmt::Display for WorkerId {
 #[derive(Clone)]
 pub struct Worker(Arc<Inner>);
 
-/// All workers that live: the word of a lock has room for an id only.
+/// All workers that live and whose id anybody may know: the word of a lock has room for that only. Who asks for the id lists the worker.
 static LIVE: LazyLock<[Mutex<Live>; SHARDS]> = LazyLock::new(Default::default);
 
 type Live = IdMap<u64, Weak<Inner>>;
@@ -70,7 +71,7 @@ fn live(id: u64) -> &'static Mutex<Live> {
 
 struct Inner {
     id: WorkerId,
-    name: String,
+    name: Cow<'static, str>,
     /// Of a fork `i32::MIN`, which adds nothing to what its parent gives it, unless it was told otherwise.
     base: AtomicI32,
     /// Whose fork it is.
@@ -78,6 +79,7 @@ struct Inner {
     deadline: Mutex<Option<Instant>>,
     /// The thread that polls the worker's futures now, and how deeply nested.
     polled_by: Mutex<Option<(ThreadId, usize)>>,
+    listed: AtomicBool,
     /// Whether it ever took part in a domain; never false again.
     took_part: AtomicBool,
     hook: Hook,
@@ -85,7 +87,7 @@ struct Inner {
 
 impl Worker {
     /// A new worker of priority 0 without a deadline.
-    pub fn new(name: impl Into<String>) -> Worker {
+    pub fn new(name: impl Into<Cow<'static, str>>) -> Worker {
         Worker::of(name.into(), 0, None)
     }
 
@@ -104,13 +106,13 @@ impl Worker {
     /// # Ok(()) }
     /// ```
     #[must_use]
-    pub fn fork(&self, name: impl Into<String>) -> Worker {
+    pub fn fork(&self, name: impl Into<Cow<'static, str>>) -> Worker {
         let fork = Worker::of(name.into(), i32::MIN, Some(self.clone()));
         self.has_forked(&fork);
         fork
     }
 
-    fn of(name: String, base: i32, parent: Option<Worker>) -> Worker {
+    fn of(name: Cow<'static, str>, base: i32, parent: Option<Worker>) -> Worker {
         let inner = Arc::new(Inner {
             id: WorkerId::next(),
             name,
@@ -118,10 +120,10 @@ impl Worker {
             parent,
             deadline: Mutex::new(None),
             polled_by: Mutex::new(None),
+            listed: AtomicBool::new(false),
             took_part: AtomicBool::new(false),
             hook: Hook::default(),
         });
-        lock(live(inner.id.0)).insert(inner.id.0, Arc::downgrade(&inner));
         Worker(inner)
     }
 
@@ -148,7 +150,17 @@ impl Worker {
 
     /// Its id.
     pub fn id(&self) -> WorkerId {
+        if !self.0.listed.load(Ordering::Acquire) {
+            self.list();
+        }
         self.0.id
+    }
+
+    #[cold]
+    fn list(&self) {
+        lock(live(self.0.id.0)).insert(self.0.id.0, Arc::downgrade(&self.0));
+        // After it is in the map, so that nobody else who knows the id misses it there.
+        self.0.listed.store(true, Ordering::Release);
     }
 
     /// Its name.
@@ -293,7 +305,9 @@ impl fmt::Debug for WeakWorker {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        lock(live(self.id.0)).remove(&self.id.0);
+        if *self.listed.get_mut() {
+            lock(live(self.id.0)).remove(&self.id.0);
+        }
         // One after the other, and not each within the drop of the one before: there may be more of them than the stack has room for.
         let mut parent = self.parent.take();
         while let Some(mut inner) = parent.and_then(|worker| Arc::into_inner(worker.0)) {

@@ -10,8 +10,9 @@ use crate::local::tickets::Newest;
 /// Names a task; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TaskKey {
-    slot: u32,
-    number: u64,
+    pub(super) slot: u32,
+    /// Never 0.
+    pub(super) number: u64,
 }
 
 /// The tasks of a pool. `R` is what is ready to be polled, `T` what is kept of a task.
@@ -20,6 +21,8 @@ pub(super) struct Queue<R, T> {
     tasks: Slab<Task<R, T>>,
     /// The ready ones, the most urgent first, and among equals the one that has been ready for longest.
     ready: Heap<Turn>,
+    /// Where in it they are, by their slots: apart from the tasks, because many places change with each step.
+    places: Vec<u32>,
     /// How often a task came or became ready: its place among equals.
     count: u64,
 }
@@ -30,27 +33,14 @@ type Turn = (Reverse<i32>, u64);
 struct Task<R, T> {
     number: u64,
     priority: Newest<i32>,
-    ready: Option<Ready<R>>,
+    /// What to poll, if it is ready.
+    ready: Option<R>,
     kept: T,
-}
-
-#[derive(Debug)]
-struct Ready<R> {
-    since: u64,
-    place: u32,
-    poll: R,
-}
-
-impl TaskKey {
-    #[cfg(test)]
-    pub(super) fn number(self) -> u64 {
-        self.number
-    }
 }
 
 impl<R, T> Queue<R, T> {
     pub(super) fn new() -> Queue<R, T> {
-        Queue { tasks: Slab::new(), ready: Heap::new(), count: 0 }
+        Queue { tasks: Slab::new(), ready: Heap::new(), places: Vec::new(), count: 0 }
     }
 
     /// How many tasks there are that have not ended.
@@ -71,39 +61,43 @@ impl<R, T> Queue<R, T> {
         let number = self.next();
         let slot = self.tasks.insert(Task { number, priority: Newest::first(priority), ready: None, kept });
         let Ok(slot) = u32::try_from(slot) else { panic!("more than four thousand million tasks in one pool") };
+        if self.places.len() < self.tasks.len() {
+            self.places.push(0);
+        }
         TaskKey { slot, number }
     }
 
     /// The task is to be polled. It queues behind its equals.
     pub(super) fn push(&mut self, key: TaskKey, poll: R) {
         let since = self.next();
-        let Queue { tasks, ready, .. } = self;
+        let Queue { tasks, ready, places, .. } = self;
         let Some(task) = task(tasks, key) else { return };
-        let turn = (Reverse(task.priority.get()), since);
-        task.ready = Some(Ready { since, place: 0, poll });
-        ready.insert(turn, key.slot, |slot, place| moved(tasks, slot, place));
+        task.ready = Some(poll);
+        ready.insert((Reverse(task.priority.get()), since), key.slot, |slot, place| places[slot as usize] = place);
     }
 
     /// Whose turn it is. It is ready no more.
     pub(super) fn pop(&mut self) -> Option<(TaskKey, R)> {
-        let Queue { tasks, ready, .. } = self;
+        let Queue { tasks, ready, places, .. } = self;
         let (_, slot) = ready.first()?;
-        ready.remove(0, |slot, place| moved(tasks, slot, place));
+        ready.remove(0, |slot, place| places[slot as usize] = place);
         let task = tasks.get_mut(slot as usize)?;
-        let poll = task.ready.take()?.poll;
+        let poll = task.ready.take()?;
         Some((TaskKey { slot, number: task.number }, poll))
     }
 
     /// The task's priority, as found out with this ticket. A ready task keeps its place among those who are now its equals.
     pub(super) fn rekey(&mut self, key: TaskKey, priority: i32, ticket: u64) {
-        let Queue { tasks, ready, .. } = self;
+        let Queue { tasks, ready, places, .. } = self;
         let Some(task) = task(tasks, key) else { return };
         let before = task.priority.get();
         if !task.priority.offer(ticket, priority) || before == priority {
             return;
         }
-        if let Some(Ready { since, place, .. }) = task.ready {
-            ready.rekey(place, (Reverse(priority), since), |slot, place| moved(tasks, slot, place));
+        if task.ready.is_some() {
+            let place = places[key.slot as usize];
+            let (_, since) = ready.key(place);
+            ready.rekey(place, (Reverse(priority), since), |slot, place| places[slot as usize] = place);
         }
     }
 
@@ -137,12 +131,6 @@ impl<R, T> Queue<R, T> {
 
 fn task<R, T>(tasks: &mut Slab<Task<R, T>>, key: TaskKey) -> Option<&mut Task<R, T>> {
     tasks.get_mut(key.slot as usize).filter(|task| task.number == key.number)
-}
-
-fn moved<R, T>(tasks: &mut Slab<Task<R, T>>, slot: u32, place: u32) {
-    if let Some(Task { ready: Some(ready), .. }) = tasks.get_mut(slot as usize) {
-        ready.place = place;
-    }
 }
 
 #[cfg(test)]

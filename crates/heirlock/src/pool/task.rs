@@ -5,8 +5,8 @@ use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use async_task::{FallibleTask, Runnable, ScheduleInfo, WithInfo};
@@ -25,8 +25,9 @@ pub(super) type Turn = Runnable<Arc<Task>>;
 pub(super) struct Task {
     pub(super) shared: Arc<Shared>,
     pub(super) worker: Worker,
-    /// Set under the pool's mutex.
-    key: OnceLock<TaskKey>,
+    /// Its slot in the queue, and its number there, or 0: set once, under the pool's mutex.
+    slot: AtomicU32,
+    number: AtomicU64,
     /// Of those who find the priority out.
     tickets: Tickets,
     /// The future is to be dropped, not polled again.
@@ -68,7 +69,8 @@ where
     let task = Arc::new(Task {
         shared: Arc::clone(shared),
         worker: worker.clone(),
-        key: OnceLock::new(),
+        slot: AtomicU32::new(0),
+        number: AtomicU64::new(0),
         tickets: Tickets::new(),
         cancelled: AtomicBool::new(false),
         end: AtomicU8::new(LIVES),
@@ -80,7 +82,7 @@ where
     let (turn, handle) = async_task::Builder::new().metadata(Arc::clone(&task)).spawn(move |_| body, WithInfo(ready));
     let entry = Entry { task: Arc::clone(&task), waker: turn.waker() };
     let overtaken = shared.admit(entry, priority, turn, |key| {
-        let _ = task.key.set(key);
+        task.set_key(key);
         // Whoever came with a change before this found no key to change anything under.
         task.tickets.any()
     });
@@ -105,15 +107,22 @@ where
 #[allow(clippy::needless_pass_by_value)] // What is called with it gives it.
 fn ready(turn: Turn, info: ScheduleInfo) {
     let task = Arc::clone(turn.metadata());
-    if let Some(key) = task.key.get() {
+    if let Some(key) = task.key() {
         // If it was woken while it was polled, the thread that polled it looks for the next anyway.
-        task.shared.ready(*key, turn, info.woken_while_running);
+        task.shared.ready(key, turn, info.woken_while_running);
     }
 }
 
 impl Task {
+    fn set_key(&self, key: TaskKey) {
+        self.slot.store(key.slot, Ordering::Relaxed);
+        // Last, and so that whoever sees it sees the slot.
+        self.number.store(key.number, Ordering::Release);
+    }
+
     pub(super) fn key(&self) -> Option<TaskKey> {
-        self.key.get().copied()
+        let number = self.number.load(Ordering::Acquire);
+        (number != 0).then(|| TaskKey { slot: self.slot.load(Ordering::Relaxed), number })
     }
 
     /// The future is to be dropped before its next poll: who then wakes the task has that done.

@@ -60,29 +60,29 @@ impl Replay {
     fn step(&mut self, now: usize, step: Recorded) {
         match step {
             Recorded::Ready(key, priority) => {
-                assert!(self.ready.insert(key.number(), (priority, now)).is_none(), "{key:?} is ready twice");
-                self.order.insert((Reverse(priority), now, key.number()));
+                assert!(self.ready.insert(key.number, (priority, now)).is_none(), "{key:?} is ready twice");
+                self.order.insert((Reverse(priority), now, key.number));
             }
             Recorded::Rekeyed(key, priority) => {
-                let Some(ready) = self.ready.get_mut(&key.number()) else { return };
-                self.order.remove(&(Reverse(ready.0), ready.1, key.number()));
+                let Some(ready) = self.ready.get_mut(&key.number) else { return };
+                self.order.remove(&(Reverse(ready.0), ready.1, key.number));
                 ready.0 = priority;
-                self.order.insert((Reverse(priority), ready.1, key.number()));
+                self.order.insert((Reverse(priority), ready.1, key.number));
             }
             Recorded::Polled(key) => {
                 let first = self.order.pop_first().map(|first| first.2);
-                assert_eq!(first, Some(key.number()), "somebody else's turn, at step {now}");
-                let (_, since) = self.ready.remove(&key.number()).unwrap();
+                assert_eq!(first, Some(key.number), "somebody else's turn, at step {now}");
+                let (_, since) = self.ready.remove(&key.number).unwrap();
                 self.overtook += usize::from(self.ready.values().any(|(_, other)| *other < since));
-                assert!(self.polled.insert(key.number()), "{key:?} is polled twice at a time");
+                assert!(self.polled.insert(key.number), "{key:?} is polled twice at a time");
             }
             Recorded::Ended(key) => {
-                assert!(self.polled.remove(&key.number()) && self.ended.insert(key.number()), "{key:?} has ended before");
+                assert!(self.polled.remove(&key.number) && self.ended.insert(key.number), "{key:?} has ended before");
             }
         }
         // Whoever is ready again is polled no more.
         if let Recorded::Ready(key, _) = step {
-            self.polled.remove(&key.number());
+            self.polled.remove(&key.number);
         }
     }
 }
@@ -175,7 +175,7 @@ impl World {
                     }
                 }
             }
-            if below(seed, 150) == 0 {
+            if below(seed, 40) == 0 {
                 self.check();
             }
         }
@@ -259,7 +259,7 @@ fn ten_thousand(threads: usize) {
     assert!(recorded.iter().any(|step| matches!(step, Recorded::Rekeyed(..))));
     if world.alone {
         let (checked, boosted) = (world.checked.load(Ordering::Relaxed), world.boosted.load(Ordering::Relaxed));
-        assert!(checked > 10 && boosted > 10, "checked {checked} times, {boosted} boosted");
+        assert!(checked > 10 && boosted > 0, "checked {checked} times, {boosted} boosted");
     }
     println!("{ended} ended, {cancelled} cancelled, {panicked} panicked, {} steps", recorded.len());
 

@@ -1,8 +1,10 @@
 //! What the pool's threads share, and what they do.
 
 use std::cell::RefCell;
+use std::hint;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::task::Waker;
 use std::thread;
@@ -19,6 +21,8 @@ pub(super) struct Shared {
     pub(super) name: String,
     runtime: runtime::Handle,
     state: Mutex<State>,
+    /// Whether something is ready, for who looks without the mutex.
+    ready: AtomicBool,
     /// Where threads wait that have nothing to poll.
     bell: Condvar,
     /// Where the watch waits.
@@ -39,6 +43,8 @@ pub(super) struct State {
     threads: usize,
     idle: usize,
     woken: usize,
+    /// Whether one of them looks for something to poll without the mutex: whoever has something need not wake another.
+    looks: bool,
     /// Whether the watch is to be told when something is polled.
     pub(super) watch_sleeps: bool,
     /// How many tasks were cancelled since the pool began to be shut down.
@@ -69,6 +75,9 @@ pub(super) struct Entry {
     pub(super) waker: Waker,
 }
 
+/// How often a thread looks for something to poll before it sleeps: a few microseconds.
+const LOOKS: usize = 200;
+
 thread_local! {
     /// The pool whose thread this is.
     static HERE: RefCell<Weak<Shared>> = const { RefCell::new(Weak::new()) };
@@ -94,13 +103,14 @@ impl Shared {
             threads: 0,
             idle: 0,
             woken: 0,
+            looks: false,
             watch_sleeps: false,
             cancelled: 0,
             #[cfg(test)]
             recorded: None,
         };
         let (bell, watch) = (Condvar::new(), Condvar::new());
-        Shared { name, runtime, state: Mutex::new(state), bell, watch, gone: Event::named("end of a pool") }
+        Shared { name, runtime, state: Mutex::new(state), ready: AtomicBool::new(false), bell, watch, gone: Event::named("end of a pool") }
     }
 
     /// Starts the thread with this index.
@@ -124,17 +134,34 @@ impl Shared {
     /// Polls whoever's turn it is, until the pool is shut down and nobody is left.
     fn work(&self, index: usize) {
         let mut state = lock(&self.state);
+        let mut looked = false;
         loop {
             let Some((key, turn)) = state.queue.pop() else {
                 if state.is_over() {
                     break;
                 }
+                if !looked && !state.looks {
+                    state.looks = true;
+                    drop(state);
+                    self.look();
+                    state = lock(&self.state);
+                    state.looks = false;
+                    looked = true;
+                    continue;
+                }
+                looked = false;
                 state.idle += 1;
                 state = self.bell.wait(state).unwrap_or_else(PoisonError::into_inner);
                 state.idle -= 1;
                 state.woken = state.woken.saturating_sub(1);
                 continue;
             };
+            self.ready.store(state.queue.ready() > 0, Ordering::Relaxed);
+            // It was the one who would see that there is more.
+            if std::mem::take(&mut looked) && state.queue.ready() > 0 && state.idle > state.woken {
+                state.woken += 1;
+                self.bell.notify_one();
+            }
             state.begun += 1;
             state.polls[index] = Some(Polling { number: state.begun, task: key });
             #[cfg(test)]
@@ -143,12 +170,10 @@ impl Shared {
                 self.watch.notify_one();
             }
             drop(state);
-            let task = Arc::clone(turn.metadata());
             // Panics of the task are caught within. What is left is the waker of whoever awaits it, which is foreign code.
             if catch_unwind(AssertUnwindSafe(|| turn.run())).is_err() {
-                tracing::error!(worker = task.worker.name(), "the waker of who awaits a task panicked");
+                tracing::error!(pool = self.name, "the waker of who awaits a task panicked");
             }
-            drop(task);
             state = lock(&self.state);
             state.polls[index] = None;
         }
@@ -158,6 +183,16 @@ impl Shared {
         if last {
             self.watch.notify_one();
             self.gone.set();
+        }
+    }
+
+    /// Looks for a moment whether something is ready: to sleep and to be woken costs many times as much, both of whom.
+    fn look(&self) {
+        for _ in 0..LOOKS {
+            if self.ready.load(Ordering::Relaxed) {
+                return;
+            }
+            hint::spin_loop();
         }
     }
 
@@ -189,7 +224,8 @@ impl Shared {
         #[cfg(test)]
         state.record(|state| super::tests::Recorded::ready(state, key));
         // Each that was woken looks at the queue before it waits again, so none is needed beyond them.
-        let wakes = !soon && state.idle > state.woken;
+        let wakes = !soon && !state.looks && state.idle > state.woken;
+        self.ready.store(true, Ordering::Relaxed);
         state.woken += usize::from(wakes);
         drop(state);
         if wakes {

@@ -15,18 +15,43 @@ const SWEPT: usize = 8;
 pub(super) struct Hook {
     /// Whether there is anybody: of the worker's own, or of those whose fork it is, or of its forks. Never false again.
     heard: AtomicBool,
-    own: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
-    /// The tasks in which it is polled.
-    followers: Mutex<Vec<Weak<dyn Follow>>>,
-    forks: Mutex<Forks>,
+    /// In one mutex, for who tells of a change needs all of it.
+    family: Mutex<Family>,
 }
 
-/// Its forks, without those of forks.
 #[derive(Default)]
-struct Forks {
-    all: Vec<Weak<Inner>>,
-    /// How many there may be before they are swept.
+struct Family {
+    own: Option<Arc<dyn Fn() + Send + Sync>>,
+    /// The tasks in which it is polled: one, for most workers.
+    task: Option<Weak<dyn Follow>>,
+    more: Vec<Weak<dyn Follow>>,
+    /// Its forks, without those of forks.
+    forks: Vec<Weak<Inner>>,
+    /// How many there may be before those that have gone are swept out.
     room: usize,
+}
+
+impl Family {
+    #[cfg(feature = "tokio")]
+    fn follow(&mut self, task: Weak<dyn Follow>) {
+        self.more.retain(|task| task.strong_count() > 0);
+        match &mut self.task {
+            Some(first) if first.strong_count() > 0 => self.more.push(task),
+            first => *first = Some(task),
+        }
+    }
+
+    fn fork(&mut self, fork: &Worker) {
+        if self.forks.len() >= self.room {
+            self.forks.retain(|fork| fork.strong_count() > 0);
+            self.room = SWEPT.max(2 * self.forks.len());
+        }
+        self.forks.push(Arc::downgrade(&fork.0));
+    }
+
+    fn forks(&self) -> Vec<Worker> {
+        self.forks.iter().filter_map(Weak::upgrade).map(Worker).collect()
+    }
 }
 
 /// An executor's task, which is to be polled at the priority of what it polls.
@@ -54,7 +79,7 @@ impl Worker {
     /// ```
     pub fn on_priority_change(&self, hook: impl Fn() + Send + Sync + 'static) {
         // The old one is dropped after the mutex is released: it is foreign code.
-        let old = lock(&self.0.hook.own).replace(Arc::new(hook));
+        let old = lock(&self.0.hook.family).own.replace(Arc::new(hook));
         self.be_heard();
         drop(old);
     }
@@ -62,10 +87,7 @@ impl Worker {
     /// The task follows the worker's changes of priority, and those of its forks, which are polled with it.
     #[cfg(feature = "tokio")]
     pub(crate) fn follow(&self, task: Weak<dyn Follow>) {
-        let mut followers = lock(&self.0.hook.followers);
-        followers.retain(|task| task.strong_count() > 0);
-        followers.push(task);
-        drop(followers);
+        lock(&self.0.hook.family).follow(task);
         self.be_heard();
     }
 
@@ -88,13 +110,7 @@ impl Worker {
 
     /// It has a fork more.
     pub(super) fn has_forked(&self, fork: &Worker) {
-        let mut forks = lock(&self.0.hook.forks);
-        if forks.all.len() >= forks.room {
-            forks.all.retain(|fork| fork.strong_count() > 0);
-            forks.room = SWEPT.max(2 * forks.all.len());
-        }
-        forks.all.push(Arc::downgrade(&fork.0));
-        drop(forks);
+        lock(&self.0.hook.family).fork(fork);
         // Whoever begins to listen meanwhile says so here first and then looks for forks: it finds this one, or is seen by it.
         if self.is_listened_to() {
             fork.0.hook.heard.store(true, Ordering::SeqCst);
@@ -109,38 +125,38 @@ impl Worker {
 
     /// Its forks, and theirs.
     fn each_fork(&self, mut each: impl FnMut(&Worker)) {
-        let mut open = self.forks();
+        let mut open = lock(&self.0.hook.family).forks();
         while let Some(fork) = open.pop() {
             each(&fork);
-            open.append(&mut fork.forks());
+            open.append(&mut lock(&fork.0.hook.family).forks());
         }
-    }
-
-    fn forks(&self) -> Vec<Worker> {
-        lock(&self.0.hook.forks).all.iter().filter_map(Weak::upgrade).map(Worker).collect()
     }
 
     /// Calls who wants to know that the effective priority may have changed. Never under a mutex.
     pub(crate) fn tell_change(&self) {
-        self.tell();
-        self.each_fork(Worker::tell);
+        let mut open = self.tell(true);
+        while let Some(fork) = open.pop() {
+            open.append(&mut fork.tell(true));
+        }
         // They do not gain by it, but may be polled sooner.
-        self.and_parents().skip(1).for_each(Worker::tell_followers);
+        self.and_parents().skip(1).for_each(|parent| drop(parent.tell(false)));
     }
 
-    fn tell(&self) {
-        let hook = lock(&self.0.hook.own).clone();
+    /// Calls its hook, if that concerns it, and its tasks. Its forks.
+    fn tell(&self, hook: bool) -> Vec<Worker> {
+        let family = lock(&self.0.hook.family);
+        let own = family.own.clone().filter(|_| hook);
+        let task = family.task.as_ref().and_then(Weak::upgrade);
+        let more: Vec<Arc<dyn Follow>> = family.more.iter().filter_map(Weak::upgrade).collect();
+        let forks = family.forks();
+        drop(family);
         // Foreign code: whoever changed the priority has no part in its panic.
-        if hook.is_some_and(|hook| catch_unwind(AssertUnwindSafe(|| hook())).is_err()) {
+        if own.is_some_and(|own| catch_unwind(AssertUnwindSafe(|| own())).is_err()) {
             tracing::error!(worker = self.name(), "a hook on a change of priority panicked; what called it goes on");
         }
-        self.tell_followers();
-    }
-
-    fn tell_followers(&self) {
-        let followers: Vec<Arc<dyn Follow>> = lock(&self.0.hook.followers).iter().filter_map(Weak::upgrade).collect();
-        for task in followers {
+        for task in task.into_iter().chain(more) {
             task.changed();
         }
+        forks
     }
 }

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
@@ -19,12 +20,31 @@ pub(super) fn current() -> Option<Worker> {
 /// Its id.
 #[inline]
 pub(super) fn current_id() -> Option<WorkerId> {
-    let id = CURRENT_ID.with(Cell::get);
-    (id != 0).then_some(WorkerId(id))
+    match CURRENT_ID.with(Cell::get) {
+        0 => None,
+        UNLISTED => list_current(),
+        id => Some(WorkerId(id)),
+    }
+}
+
+/// The first time that somebody asks for it.
+#[cold]
+#[inline(never)]
+fn list_current() -> Option<WorkerId> {
+    let id = CURRENT.with(|stack| stack.borrow().last().map(Worker::id))?;
+    CURRENT_ID.with(|current| current.set(id.0));
+    Some(id)
+}
+
+/// What stands for the id of one that is not listed yet. Ids count up from 1 and never come so far.
+const UNLISTED: u64 = u64::MAX;
+
+fn known_id(worker: &Worker) -> u64 {
+    if worker.0.listed.load(Ordering::Acquire) { worker.0.id.0 } else { UNLISTED }
 }
 
 thread_local! {
-    /// The id of the innermost of them, or 0: all that most acquires need to know, without a borrow.
+    /// The id of the innermost of them, or 0 or `UNLISTED`: all that most acquires need to know, without a borrow.
     static CURRENT_ID: Cell<u64> = const { Cell::new(0) };
     /// The workers being polled on this thread, innermost last.
     static CURRENT: RefCell<Vec<Worker>> = const { RefCell::new(Vec::new()) };
@@ -48,7 +68,7 @@ impl Entered {
         *polled_by = Some((here, depth));
         drop(polled_by);
         CURRENT.with(|stack| stack.borrow_mut().push(worker.clone()));
-        CURRENT_ID.with(|id| id.set(worker.0.id.0));
+        CURRENT_ID.with(|id| id.set(known_id(worker)));
         Entered
     }
 }
@@ -57,7 +77,7 @@ impl Drop for Entered {
     fn drop(&mut self) {
         let (worker, outer) = CURRENT.with(|stack| {
             let mut stack = stack.borrow_mut();
-            (stack.pop(), stack.last().map_or(0, |worker| worker.0.id.0))
+            (stack.pop(), stack.last().map_or(0, known_id))
         });
         CURRENT_ID.with(|id| id.set(outer));
         let Some(worker) = worker else { return };

@@ -229,7 +229,7 @@ impl Stage for Locks {
     }
 
     fn worker(&mut self, name: &str, base: Option<i32>, deadline: Option<u64>, parent: Option<&str>) -> Outcome {
-        let worker = parent.map_or_else(|| Worker::new(name), |parent| self.workers[parent].fork(name));
+        let worker = parent.map_or_else(|| Worker::new(name.to_owned()), |parent| self.workers[parent].fork(name.to_owned()));
         if let Some(base) = base {
             worker.set_priority(base);
         }

@@ -13,7 +13,7 @@ pub(crate) const fn ms(span: u64) -> Duration {
     Duration::from_millis(span)
 }
 
-pub(crate) fn worker(name: &str, priority: i32) -> Worker {
+pub(crate) fn worker(name: impl Into<std::borrow::Cow<'static, str>>, priority: i32) -> Worker {
     Worker::new(name).priority(priority)
 }
 

@@ -217,7 +217,7 @@ fn case_f08_outside_a_task() {
 fn case_f09_converging_waits_are_not_a_cycle() {
     let domain = Domain::builder().build();
     let [top, left, right] = ["top", "left", "right"].map(|name| Lock::named(name, ()).in_domain(&domain));
-    let [end, w1, w2, start] = [0, 1, 2, 3].map(|at| worker(&format!("w{at}"), at));
+    let [end, w1, w2, start] = [0, 1, 2, 3].map(|at| worker(format!("w{at}"), at));
     let held_top = Hand::by(&end, top.lock()).ready().unwrap();
     let (held_left, held_right) = (Hand::by(&w1, left.lock()).ready().unwrap(), Hand::by(&w2, right.lock()).ready().unwrap());
     // From `start` by two ways to `end`.

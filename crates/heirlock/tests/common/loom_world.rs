@@ -96,7 +96,7 @@ pub(crate) fn assert_idle(domain: &Domain, workers: &[&Worker]) {
     }
 }
 
-pub(crate) fn worker(name: &str, priority: i32) -> Worker {
+pub(crate) fn worker(name: impl Into<std::borrow::Cow<'static, str>>, priority: i32) -> Worker {
     Worker::new(name).priority(priority)
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn builder(runtime: &Runtime) -> Builder {
     Pool::builder().runtime(runtime.handle().clone())
 }
 
-pub(crate) fn worker(name: &str, priority: i32) -> Worker {
+pub(crate) fn worker(name: impl Into<std::borrow::Cow<'static, str>>, priority: i32) -> Worker {
     Worker::new(name).priority(priority)
 }
 

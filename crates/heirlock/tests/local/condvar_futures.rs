@@ -198,7 +198,7 @@ fn case_f13_no_notification_is_lost() {
     for history in 0..if cfg!(miri) { 3 } else { 300 } {
         let mut random = Random::new(seed, history);
         let (domain, _, lock, changed) = pair();
-        let workers: Vec<Worker> = (0..8).map(|at| worker(&format!("w{at}"), 0)).collect();
+        let workers: Vec<Worker> = (0..8).map(|at| worker(format!("w{at}"), 0)).collect();
         // Each with whether it should have been told.
         let mut all: Vec<(Hand<'_, _>, bool)> = Vec::new();
         let mut free: Vec<&Worker> = workers.iter().collect();

@@ -120,7 +120,7 @@ fn case_f13_no_set_is_lost() {
         let mut random = Random::new(seed, history);
         let domain = Domain::builder().build();
         let event = Event::new().in_domain(&domain);
-        let workers: Vec<Worker> = (0..4).map(|at| worker(&format!("w{at}"), 0)).collect();
+        let workers: Vec<Worker> = (0..4).map(|at| worker(format!("w{at}"), 0)).collect();
         // Each with whether it should have been told.
         let (mut all, mut is_set): (Vec<(Hand<'_, _>, bool)>, _) = (Vec::new(), false);
         for _ in 0..60 {

@@ -96,7 +96,7 @@ fn case_p16_earliest_deadline_among_equals() {
     let lock = Mutex::new(()).in_domain(&domain);
     let start = Instant::now() + Duration::from_secs(3600);
     let mut guard = Some(Hand::by(&worker("t", 0), lock.lock()).ready().unwrap());
-    let workers: Vec<Worker> = (1..=4).map(|at| worker(&format!("w{at}"), 20)).collect();
+    let workers: Vec<Worker> = (1..=4).map(|at| worker(format!("w{at}"), 20)).collect();
     let [w1, w2, w3, w4] = &workers[..] else { unreachable!() };
     let mut waits = [
         Hand::by(w1, lock.lock().deadline(start + ms(200))).waiting(),

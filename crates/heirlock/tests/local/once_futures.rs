@@ -198,7 +198,7 @@ fn case_f09_converging_waits_are_not_a_cycle() {
     everywhere(|| async {
         let domain = Domain::builder().build();
         let [top, left, right] = [(); 3].map(|()| OnceCell::<u32>::new().in_domain(&domain));
-        let [end, w1, w2, start] = [0, 1, 2, 3].map(|at| worker(&format!("w{at}"), at));
+        let [end, w1, w2, start] = [0, 1, 2, 3].map(|at| worker(format!("w{at}"), at));
         let made = Hand::by(&end, top.get_or_init(pending)).waiting();
         let needs = async || Ok::<u32, heirlock::Error>(*top.get_or_init(async || 1).await? + 1);
         // From `start` by two ways to `end`.

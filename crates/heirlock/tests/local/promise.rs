@@ -292,7 +292,7 @@ fn case_f09_converging_waits_are_not_a_cycle() {
     everywhere(|| async {
         let domain = Domain::builder().build();
         let [top, left, right] = [(); 3].map(|()| promise(&domain));
-        let [end, w1, w2, start] = [0, 1, 2, 3].map(|at| worker(&format!("w{at}"), at));
+        let [end, w1, w2, start] = [0, 1, 2, 3].map(|at| worker(format!("w{at}"), at));
         let made = top.producer(&end).unwrap();
         let makers = [left.producer(&w1).unwrap(), right.producer(&w2).unwrap()];
         // From `start` by two ways to `end`.

@@ -267,7 +267,7 @@ fn case_f05_cancel_storm() {
                 }
             }
         };
-        let workers: Vec<Worker> = (0..8).map(|at| worker(&format!("w{at}"), at)).collect();
+        let workers: Vec<Worker> = (0..8).map(|at| worker(format!("w{at}"), at)).collect();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(async {
             let run = |(stream, worker): (u64, &Worker)| {

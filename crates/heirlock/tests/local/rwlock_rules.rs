@@ -12,7 +12,7 @@ const MANY: usize = if cfg!(miri) { 100 } else { 1_000_000 };
 fn more_readers_than_places() {
     everywhere(|| async {
         let (domain, clock, lock) = shared();
-        let workers: Vec<Worker> = (0..20).map(|at| worker(&format!("r{at:02}"), at)).collect();
+        let workers: Vec<Worker> = (0..20).map(|at| worker(format!("r{at:02}"), at)).collect();
         let mut guards: Vec<_> = workers.iter().map(|worker| Some(Hand::by(worker, lock.read()).ready().unwrap())).collect();
         let mut writes = Hand::by(&worker("writes", 50), lock.write()).waiting();
         assert!(workers.iter().all(|worker| worker.effective_priority() == 50));
@@ -204,7 +204,7 @@ fn tracked_readers() {
     let domain = Domain::builder().clock(clock.clone()).warn_after(ms(3_600_000)).build();
     let lock = RwLock::named("table", 7).in_domain(&domain);
     assert!(!lock.is_locked());
-    let workers: Vec<Worker> = (0..10).map(|at| worker(&format!("r{at}"), 0)).collect();
+    let workers: Vec<Worker> = (0..10).map(|at| worker(format!("r{at}"), 0)).collect();
     let guards: Vec<_> = workers
         .iter()
         .map(|worker| {

@@ -223,7 +223,7 @@ fn case_f05_cancel_storm() {
         let semaphore = Semaphore::new(3).in_domain(&domain);
         let semaphore = if tracked { semaphore.tracked() } else { semaphore };
         let storm = Arc::new(Storm { semaphore, out: AtomicU32::new(0), held: AtomicU64::new(0), timed_out: AtomicU64::new(0) });
-        let workers: Vec<Worker> = (0..8).map(|at| worker(&format!("w{at}"), at)).collect();
+        let workers: Vec<Worker> = (0..8).map(|at| worker(format!("w{at}"), at)).collect();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(async {
             let run = |(stream, worker): (u64, &Worker)| {

@@ -137,7 +137,8 @@ fn a_chain_moves_its_end() {
             Ok::<_, heirlock::Error>(())
         }
     });
-    while !locks[1].is_locked() {
+    // It waits.
+    while low.effective_priority() < 2 {
         std::thread::yield_now();
     }
     let plug = Plug::new(&pool);
