@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use heirlock::lease::Mode;
 
 use crate::default_store::Where;
@@ -60,6 +60,8 @@ pub(crate) enum Verb {
     Where(Where),
     /// Looks whether the store is reached, fast enough, and safe; says what to do where it is not
     Doctor(Doctor),
+    /// Shows in a second what the locks are for
+    Demo(Demo),
     /// Prints what a shell needs to complete heirlock's words
     Completions(Completions),
     /// Prints the manual pages
@@ -76,9 +78,22 @@ impl Verb {
             Verb::Evict(evict) => Some(&mut evict.data.store),
             Verb::Where(place) => Some(&mut place.data.store),
             Verb::Doctor(doctor) => Some(&mut doctor.data.store),
-            Verb::Completions(_) | Verb::Man(_) => None,
+            Verb::Demo(_) | Verb::Completions(_) | Verb::Man(_) => None,
         }
     }
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Demo {
+    /// What to show
+    #[arg(value_enum)]
+    pub(crate) what: Shown,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
+pub(crate) enum Shown {
+    /// A priority inversion, without inheritance and with it, as the Mars Pathfinder had one in 1997
+    Inversion,
 }
 
 /// What all verbs that print data have.

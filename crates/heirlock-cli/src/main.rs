@@ -7,6 +7,7 @@ mod at_start;
 mod busy;
 mod child;
 mod default_store;
+mod demo;
 mod doctor;
 mod evict;
 mod exit;
@@ -60,6 +61,8 @@ fn main() -> ExitCode {
 async fn look(verb: Verb) -> Result<Exit, Exit> {
     match verb {
         Verb::Run(_) => Err(Exit::own("a run without a guardian")),
+        // It has runtimes of its own, and blocks.
+        Verb::Demo(words) => tokio::task::spawn_blocking(move || demo::demo(words.what)).await.map_err(Exit::own),
         Verb::Ls(words) => list::list(words).await,
         Verb::Show(words) => list::show(words).await,
         Verb::Evict(words) => evict::evict(words).await,

@@ -26,6 +26,8 @@ fn bad_words_are_refused_with_one_line() {
     let bad: &[&[&str]] = &[
         &[],
         &["run"],
+        &["demo"],
+        &["demo", "sleep"],
         &["run", "a"],
         &["run", "", "true"],
         &["run", "two\nlines", "true"],

@@ -264,7 +264,7 @@ fn scene(spawn: impl Fn(&'static str, i32, Task), lock: impl Fn() -> Guard) -> f
             }),
         );
     }
-    let (acquire, (waited, waits)) = (lock(), mpsc::channel());
+    let (acquire, (tell, waits)) = (lock(), mpsc::channel());
     spawn(
         "high",
         10,
@@ -272,15 +272,15 @@ fn scene(spawn: impl Fn(&'static str, i32, Task), lock: impl Fn() -> Guard) -> f
             // All are polled by this thread, so its own clock tells.
             let watch = By::Thread.start();
             let guard = acquire.await;
-            waited.send(watch.each(1)).unwrap();
+            tell.send(watch.each(1)).unwrap();
             drop(guard);
         }),
     );
     go.send(()).unwrap();
-    let span = waits.recv().unwrap();
+    let waited = waits.recv().unwrap();
     over.store(true, Ordering::Relaxed);
     while ended.load(Ordering::SeqCst) < MEDIUMS as u64 {
         std::thread::yield_now();
     }
-    span / 1e3
+    waited / 1e3
 }
