@@ -17,7 +17,7 @@ static READERS: RwLock<[u64; 64]> = RwLock::named("a read-write lock", [0; 64]);
 static ATOMICS: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
 pub(crate) const TASKS: usize = 4;
-pub(crate) const STEPS: usize = 20_000;
+pub(crate) const STEPS: usize = 5_000;
 
 /// A way to do it, how long a step took, and what was counted in all.
 pub(crate) type Measured = (&'static str, Duration, u64);
