@@ -1,10 +1,10 @@
 //! Call an external API, at most so many times at once.
 //!
-//! The provider allows some calls beside each other and refuses more. Here who comes too much waits for a permit, by priority, and not for longer than it is
-//! worth: then the caller hears so, and the API is not asked at all. A heavy call takes several permits.
+//! The provider allows some calls beside each other and refuses more. Here who comes too much waits for a permit, by priority, and not for longer
+//! than it is worth: then the caller hears so, and the API is not asked at all. A heavy call takes several permits.
 //!
-//! You do not need this where one connection pool bounds the calls already. A limit of calls per second is another thing (see `rate_counter`); one that all
-//! processes share is a lease with slots: `locks.lock("api").slots(3)`.
+//! You do not need this where one connection pool bounds the calls already. A limit of calls per second is another thing (see `rate_counter`); one
+//! that all processes share is a lease with slots: `locks.lock("api").slots(3)`.
 
 use heirlock::{Worker, local::Semaphore, spawn};
 use std::error::Error;

@@ -1,7 +1,7 @@
 //! A pool of connections, of which the urgent get one first.
 //!
-//! A few connections serve many tasks. Who finds none free waits by priority; and whoever has one counts as urgent as the most urgent who waits, so that no
-//! other lock holds it up on its way to give it back. A connection whose work was dropped or panicked half way is not used again.
+//! A few connections serve many tasks. Who finds none free waits by priority; and whoever has one counts as urgent as the most urgent who waits, so
+//! that no other lock holds it up on its way to give it back. A connection whose work was dropped or panicked half way is not used again.
 //!
 //! You do not need this where all tasks are equally urgent, or where the driver comes with a pool whose order is good enough.
 

@@ -1,10 +1,10 @@
 //! End a service without losing work that has begun.
 //!
-//! All workers wait for their next job and for one event. When that is set, each finishes the job that it is at, takes no other and ends; whoever has not
-//! ended in time is aborted and named, since a shutdown that waits for ever is none.
+//! All workers wait for their next job and for one event. When that is set, each finishes the job that it is at, takes no other and ends; whoever has
+//! not ended in time is aborted and named, since a shutdown that waits for ever is none.
 //!
-//! You do not need this where work may be cut off anywhere: drop the runtime. Where parts of a program end one by one, `tokio_util`'s `CancellationToken`
-//! makes trees of such events.
+//! You do not need this where work may be cut off anywhere: drop the runtime. Where parts of a program end one by one, `tokio_util`'s
+//! `CancellationToken` makes trees of such events.
 
 use heirlock::local::{Event, Semaphore};
 use heirlock::{Worker, spawn};

@@ -1,14 +1,14 @@
 //! Load the configuration once, and reload it while it is in use.
 //!
-//! Whoever needs the settings first reads the file; those who come meanwhile wait for it. A reload reads and checks the file before it locks the settings,
-//! so nobody waits for the disk, and a file with a mistake changes nothing. Each request keeps the settings that it began with.
+//! Whoever needs the settings first reads the file; those who come meanwhile wait for it. A reload reads and checks the file before it locks the
+//! settings, so nobody waits for the disk, and a file with a mistake changes nothing. Each request keeps the settings that it began with.
 //!
-//! You do not need this for settings that never change (`OnceCell` alone). Where tasks must be told of a change, use `tokio::sync::watch`.
+//! You do not need this for settings that never change (`OnceCell` alone). Where tasks must be told of a change, use `tokio::sync::watch`. A large
+//! file, or one that is far away, is for `spawn_blocking` or `tokio::fs`.
 
 use heirlock::local::{Mutex, OnceCell, RwLock};
 use heirlock::{Error, Kind, Result};
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 #[derive(Debug, PartialEq)]
 pub(crate) struct Settings {

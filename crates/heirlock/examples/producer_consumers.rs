@@ -1,9 +1,9 @@
 //! A producer and several consumers, who wait for a condition.
 //!
-//! Each consumer waits until there is a whole batch, or no more will come; the producer waits while the queue is full. Such a wait gives the lock up, and
-//! returns with it when what it waits for is so.
+//! Each consumer waits until there is a whole batch, or no more will come; the producer waits while the queue is full. Such a wait gives the lock up,
+//! and returns with it when what it waits for is so.
 //!
-//! You do not need this where a consumer takes one thing at a time: use a channel (`tokio::sync::mpsc`). To wait until something is so once, use an `Event`.
+//! You do not need this where a consumer takes one thing at a time (a channel, `tokio::sync::mpsc`), or waits for something to be so once (`Event`).
 
 use heirlock::local::{Condvar, Mutex};
 use std::collections::VecDeque;

@@ -1,10 +1,10 @@
 //! Count what happens per second, in one process.
 //!
-//! The count of the last second has parts that belong together: some slices of time, and how much fell into each. So one lock guards them all, and the
-//! time is read under it, or two callers could come to it in the wrong order.
+//! The count of the last second has parts that belong together: some slices of time, and how much fell into each. So one lock guards them all, and
+//! the time is read under it, or two callers could come to it in the wrong order.
 //!
-//! You do not need this for a total: that is one number, which an atomic counts without any lock, as it does here. And as nothing is awaited while this
-//! lock is held, a `std::sync::Mutex` would do, too; this one has a name in snapshots, and its waits can have a timeout.
+//! You do not need this for a total: that is one number, which an atomic counts without any lock, as it does here. And as nothing is awaited while
+//! this lock is held, a `std::sync::Mutex` would do, too; this one has a name in snapshots, and its waits can have a timeout.
 
 use heirlock::local::Mutex;
 use std::sync::Arc;

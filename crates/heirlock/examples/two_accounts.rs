@@ -1,7 +1,8 @@
 //! Take the locks of two accounts to move money between them.
 //!
-//! Two transfers in opposite directions that take one lock after the other can each hold what the other waits for, for ever. `lock_all` takes both in one
-//! order, whatever order they are named in. Where locks are taken one by one all the same, as below, whoever closes the circle gets an error that names it.
+//! Two transfers in opposite directions that take one lock after the other can each hold what the other waits for, for ever. `lock_all` takes both in
+//! one order, whatever order they are named in. Where locks are taken one by one all the same, as below, whoever closes the circle gets an error that
+//! names it.
 //!
 //! You do not need this where one lock guards all accounts and is held for microseconds, nor where the accounts are rows of a database: lock these.
 

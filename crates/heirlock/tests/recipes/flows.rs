@@ -47,6 +47,22 @@ async fn producer_consumers_wait_for_room_and_for_a_batch() {
     assert_eq!(queue.jobs.lock().await.unwrap().0.back(), Some(&1000));
 }
 
+#[tokio::test]
+async fn producer_consumers_all_end_when_no_more_will_come() {
+    let queue = Queue::new();
+    let mut takes = [(); 3].map(|()| Box::pin(queue.take()));
+    in_time(queue.push(1)).await.unwrap();
+    for take in &mut takes {
+        assert!(once(take).await.is_pending());
+    }
+    in_time(queue.close()).await.unwrap();
+    let mut left = Vec::new();
+    for take in takes {
+        left.push(in_time(take).await.unwrap());
+    }
+    assert_eq!(left, [vec![1], vec![], vec![]]);
+}
+
 /// Consumers that go away while they wait take no job along, nor the news of one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn producer_consumers_lose_nothing_with_who_goes_away() {
@@ -118,7 +134,7 @@ async fn two_accounts_keep_the_sum_and_never_deadlock_in_whatever_order_they_are
 #[tokio::test]
 async fn two_accounts_refuse_what_cannot_be() {
     let (poor, rich) = (Account::named("poor", 1), Account::named("rich", 100));
-    assert!(transfer(&rich, &rich, 1).await.unwrap_err().is_invalid());
+    assert!(in_time(transfer(&rich, &rich, 1)).await.unwrap_err().is_invalid());
     assert!(!transfer(&poor, &rich, 2).await.unwrap());
     assert!(one_after_the_other(&poor, &rich, 1).await.unwrap());
     assert_eq!((poor.into_inner(), rich.into_inner()), (0, 101));
@@ -159,6 +175,27 @@ async fn graceful_shutdown_loses_no_job() {
     assert!(stuck.is_empty(), "{stuck:?}");
     let (begun, done) = (service.begun.load(Ordering::SeqCst), service.done.load(Ordering::SeqCst));
     assert_eq!((begun, done, jobs.free_permits()), (104, 104, JOBS - 104));
+}
+
+/// What a job has is given back when its worker is aborted.
+#[tokio::test]
+async fn graceful_shutdown_aborts_who_is_stuck() {
+    let (service, jobs, has) = (Arc::new(Service::default()), Arc::new(Semaphore::unbounded(1)), Arc::new(()));
+    let worker = Worker::new("stuck");
+    let work = {
+        let (service, jobs, has) = (Arc::clone(&service), Arc::clone(&jobs), Arc::clone(&has));
+        async move { service.work(&jobs, async || std::future::pending::<()>().await).await.map(|()| drop(has)) }
+    };
+    let task = heirlock::spawn(worker.clone(), work);
+    tokio::task::yield_now().await;
+    assert_eq!((service.begun.load(Ordering::SeqCst), Arc::strong_count(&has)), (1, 2));
+    assert_eq!(in_time(service.shut_down(vec![(worker, task)], Duration::from_millis(1))).await, ["stuck"]);
+    in_time(async {
+        while Arc::strong_count(&has) > 1 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }
 
 /// Who waits for a job is told, and who failed is named.

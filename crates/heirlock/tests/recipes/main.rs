@@ -1,4 +1,4 @@
-//! What the recipes of `examples/` promise.
+//! What the recipes of `examples/` promise, and what the guides show.
 #![allow(missing_docs)]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -23,6 +23,7 @@ mod examples {
 }
 
 mod flows;
+mod guides;
 mod limits;
 mod values;
 

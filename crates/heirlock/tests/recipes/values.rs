@@ -133,6 +133,20 @@ async fn hot_reload_never_goes_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rate_counter_misses_nothing() {
     assert_eq!(in_time(rate_counter::recipe()).await.unwrap(), (8000, 8000));
+    // Long enough for both threads to come at once, again and again.
+    let rate = Arc::new(Rate::per(Duration::from_secs(600)));
+    let hits = [(); 2].map(|()| {
+        let rate = Arc::clone(&rate);
+        tokio::spawn(async move {
+            for _ in 0..100_000 {
+                rate.hit().await.unwrap();
+            }
+        })
+    });
+    for task in hits {
+        in_time(task).await.unwrap();
+    }
+    assert_eq!(rate.rate().await.unwrap(), 200_000);
 }
 
 #[tokio::test]
@@ -167,14 +181,20 @@ fn rate_counter_knows_the_last_ten_slices() {
     }
 }
 
+/// The best of three rounds of each, so that it is what the ways are about, and not what else the machine did.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hot_lock_counts_each_way_the_same() {
-    let measured = in_time(hot_lock::recipe()).await.unwrap();
-    let counted = (hot_lock::TASKS * hot_lock::STEPS / 10) as u64;
-    let names = measured.map(|(name, step, sum)| {
-        assert_eq!(sum, counted, "{name}");
-        assert!(step > Duration::ZERO, "{name}");
-        name
-    });
-    assert_eq!(names, ["an await under it", "one lock", "16 locks", "a read-write lock", "atomics"]);
+async fn hot_lock_counts_the_same_in_less_time() {
+    let mut best = [Duration::MAX; 5];
+    for round in 1..=3 {
+        let measured = in_time(hot_lock::recipe()).await.unwrap();
+        let names = measured.map(|(name, _, _)| name);
+        assert_eq!(names, ["one lock", "one lock, let go in time", "a lock for each", "a read-write lock", "atomics"]);
+        for ((name, took, counted), best) in measured.into_iter().zip(&mut best) {
+            assert_eq!(counted, 16 * round, "{name}");
+            *best = took.min(*best);
+        }
+    }
+    // 160 steps of a millisecond, one after the other.
+    assert!(best[0] >= Duration::from_millis(160), "{best:?}");
+    assert!(best[1..].iter().all(|took| *took < best[0]), "{best:?}");
 }
