@@ -52,7 +52,7 @@ pub(crate) async fn recipe() -> Result<(Vec<&'static str>, Vec<Arc<str>>, Option
         let (cache, query) = (Arc::clone(&cache), query("the front page"));
         spawn(worker, async move { cache.get("front page", async || query.await.map(|()| "<h1>News</h1>".to_owned())).await })
     };
-    // The one connection is in use; a crawler begins to rebuild the page, reports stand before it in the line, and then users come.
+    // The one connection is in use, a crawler begins to rebuild the page, and reports pass it in the line. But then users wait for that page.
     let busy = Worker::new("backup").run(database.lock()).await?;
     let crawler = ask(Worker::new("crawler"));
     let reports: Vec<_> = (0..3).map(|_| spawn(Worker::new("report").priority(5), query("a report"))).collect();
@@ -73,7 +73,7 @@ pub(crate) async fn recipe() -> Result<(Vec<&'static str>, Vec<Arc<str>>, Option
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let (served, pages, late) = recipe().await?;
-    println!("the database made: {}", served.join(", "));
+    println!("the database made, one after the other: {}", served.join(", "));
     println!("{} got the page; one who could wait for 5 ms got: {}", pages.len(), late.map_or("it, too".into(), |error| error.to_string()));
     Ok(())
 }

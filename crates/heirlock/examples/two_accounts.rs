@@ -11,7 +11,7 @@ use heirlock::local::{Mutex, lock_all};
 
 pub(crate) type Account = Mutex<u64>;
 
-/// Moves so much, if it is there; whether it was. `Invalid` if both are the same account.
+/// Moves so much, if it is there and fits; whether it did. `Invalid` if both are the same account.
 pub(crate) async fn transfer(from: &Account, to: &Account, amount: u64) -> heirlock::Result<bool> {
     let (mut from, mut to) = lock_all((from.lock(), to.lock())).await?;
     Ok(book(&mut from, &mut to, amount))
@@ -26,8 +26,8 @@ pub(crate) async fn one_after_the_other(from: &Account, to: &Account, amount: u6
 }
 
 fn book(from: &mut u64, to: &mut u64, amount: u64) -> bool {
-    let Some(rest) = from.checked_sub(amount) else { return false };
-    (*from, *to) = (rest, *to + amount);
+    let (Some(rest), Some(sum)) = (from.checked_sub(amount), to.checked_add(amount)) else { return false };
+    (*from, *to) = (rest, sum);
     true
 }
 

@@ -138,6 +138,9 @@ async fn two_accounts_refuse_what_cannot_be() {
     assert!(!transfer(&poor, &rich, 2).await.unwrap());
     assert!(one_after_the_other(&poor, &rich, 1).await.unwrap());
     assert_eq!((poor.into_inner(), rich.into_inner()), (0, 101));
+    let (full, more) = (Account::named("full", u64::MAX), Account::named("more", 5));
+    assert!(!in_time(transfer(&more, &full, 1)).await.unwrap());
+    assert_eq!((full.into_inner(), more.into_inner()), (u64::MAX, 5));
 }
 
 #[tokio::test]
