@@ -21,47 +21,46 @@ fn compute() {
 /// How often others were polled while High waited, and how long that was.
 async fn play<G: Send + 'static, L: Future<Output = G> + Send + 'static>(
     lock: impl Fn() -> L,
-    spawn: impl Fn(&'static str, i32, Task),
+    spawn: impl Fn(&'static str, i32, Task) + Clone + Send + 'static,
 ) -> (usize, Duration) {
-    let ((has, had), (got, gets)) = (oneshot::channel(), oneshot::channel());
-    let others = Arc::new(AtomicUsize::new(0));
-    let (low, high) = (lock(), lock());
+    let (low, high, others, (got, gets)) = (lock(), lock(), Arc::new(AtomicUsize::new(0)), oneshot::channel());
+    let spawns = spawn.clone();
     let low = async move {
         let _guard = low.await;
-        let _ = has.send(());
+        // Now, while Low has the lock, all others come.
+        for _ in 0..3 {
+            let others = Arc::clone(&others);
+            let other = async move {
+                for _ in 0..20 {
+                    others.fetch_add(1, SeqCst);
+                    compute();
+                    yield_now().await;
+                }
+            };
+            spawns("other", 5, Box::pin(other));
+        }
+        let high = async move {
+            let (from, before) = (Instant::now(), others.load(SeqCst));
+            let _guard = high.await;
+            let _ = got.send((others.load(SeqCst) - before, from.elapsed()));
+        };
+        spawns("high", 10, Box::pin(high));
         for _ in 0..10 {
-            compute();
             yield_now().await;
+            compute();
         }
     };
     spawn("low", 1, Box::pin(low));
-    let _ = had.await;
-    for _ in 0..3 {
-        let others = Arc::clone(&others);
-        let other = async move {
-            for _ in 0..20 {
-                others.fetch_add(1, SeqCst);
-                compute();
-                yield_now().await;
-            }
-        };
-        spawn("other", 5, Box::pin(other));
-    }
-    let high = async move {
-        let (from, before) = (Instant::now(), others.load(SeqCst));
-        let _guard = high.await;
-        let _ = got.send((others.load(SeqCst) - before, from.elapsed()));
-    };
-    spawn("high", 10, Box::pin(high));
     gets.await.unwrap_or_default()
 }
 
 /// In a pool with inheritance, in a pool without, and as plain tokio tasks.
 pub async fn recipe() -> heirlock::Result<[(usize, Duration); 3]> {
     let pool = Pool::builder().threads(1).build()?;
-    let in_pool = |name, priority, task| drop(pool.spawn(Worker::new(name).priority(priority), task));
+    let handle = pool.handle().clone();
+    let in_pool = move |name, priority, task| drop(handle.spawn(Worker::new(name).priority(priority), task));
     let (heirs, plain) = (Arc::new(Mutex::new(())), Arc::new(tokio::sync::Mutex::new(())));
-    let with = play(|| heirs.lock_owned().into_future(), in_pool).await;
+    let with = play(|| heirs.lock_owned().into_future(), in_pool.clone()).await;
     let without = play(|| Arc::clone(&plain).lock_owned(), in_pool).await;
     pool.drain().await?;
     let on_tokio = play(|| Arc::clone(&plain).lock_owned(), |_, _, task| drop(tokio::spawn(task))).await;

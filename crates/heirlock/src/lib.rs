@@ -69,6 +69,8 @@ pub use worker::{Run, WeakWorker, Worker, WorkerId};
 /// The examples of the guides are run with the others.
 #[cfg(all(doctest, feature = "tokio"))]
 #[doc = include_str!("../../../docs/local.md")]
+#[doc = include_str!("../../../docs/deadlocks.md")]
+#[doc = include_str!("../../../docs/contention.md")]
 #[doc = include_str!("../../../docs/leases.md")]
 struct Guides;
 
