@@ -24,6 +24,9 @@ pub(crate) fn demo(what: Shown) -> Exit {
     text.map_or_else(Exit::own, |text| output::text(&text, 0))
 }
 
+/// Plays it, and tells what happened.
+type Play = fn() -> Result<Vec<Happened>>;
+
 /// The case of the Mars Pathfinder, 1997.
 fn inversion() -> Result<String> {
     let [high, others, low] = [HIGH, 1, ACTORS.len() - 1].map(|who| ACTORS[who]);
@@ -33,7 +36,7 @@ fn inversion() -> Result<String> {
         low.0, low.1, high.0, high.1, others.1
     );
     let mut waited = Vec::new();
-    let ways: [(&str, fn() -> Result<Vec<Happened>>); 3] = [
+    let ways: [(&str, Play); 3] = [
         ("A pool that polls by priority, and a lock without inheritance", without_inheritance),
         ("The same pool, and a lock whose holder inherits the priority of who waits for it", with_inheritance),
         ("Plain tokio tasks, and tokio's lock, which know no priorities", on_tokio),

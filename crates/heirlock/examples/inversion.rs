@@ -55,7 +55,7 @@ async fn play<G: Send + 'static, L: Future<Output = G> + Send + 'static>(
 }
 
 /// In a pool with inheritance, in a pool without, and as plain tokio tasks.
-pub async fn recipe() -> heirlock::Result<[(usize, Duration); 3]> {
+pub(crate) async fn recipe() -> heirlock::Result<[(usize, Duration); 3]> {
     let pool = Pool::builder().threads(1).build()?;
     let handle = pool.handle().clone();
     let in_pool = move |name, priority, task| drop(handle.spawn(Worker::new(name).priority(priority), task));

@@ -31,7 +31,8 @@
 //!
 //! # Blocking
 //! A task that blocks, or computes for long without an `.await`, keeps a thread of the pool from all others, however urgent: hand such work to
-//! `tokio::task::spawn_blocking`. A poll that lasts longer than [`Builder::warn_after`] is traced, also while it still lasts.
+//! `tokio::task::spawn_blocking`. A poll that lasts longer than [`Builder::warn_after`] is traced, also while it still lasts. On its own runtime tokio
+//! makes a task yield that finds something to receive again and again; here nobody does, so such a loop calls `tokio::task::yield_now` from time to time.
 //!
 //! # One worker, one task
 //! A [`Worker`] is one line of work. Two tasks of one worker are polled on two threads at once some day, which is a panic: give each its own, or

@@ -27,6 +27,9 @@ pub(super) struct Queue<R, T> {
     count: u64,
 }
 
+/// For how many tasks an empty queue keeps room.
+const KEPT: usize = 1024;
+
 type Turn = (Reverse<i32>, u64);
 
 #[derive(Debug)]
@@ -104,7 +107,11 @@ impl<R, T> Queue<R, T> {
     /// The task has ended. What was kept of it.
     pub(super) fn remove(&mut self, key: TaskKey) -> Option<T> {
         task(&mut self.tasks, key)?;
-        Some(self.tasks.remove(key.slot as usize).kept)
+        let kept = self.tasks.remove(key.slot as usize).kept;
+        if self.tasks.is_empty() && self.tasks.capacity() > KEPT {
+            (self.tasks, self.places) = (Slab::new(), Vec::new());
+        }
+        Some(kept)
     }
 
     /// What is kept of a task that has not ended.
@@ -165,6 +172,25 @@ mod tests {
         ticket: u64,
         ready: Option<usize>,
         gone: bool,
+    }
+
+    /// What so many tasks took is given back when the last of them ends, and old keys name nobody of those who come then.
+    #[test]
+    fn an_empty_queue_keeps_little_room() {
+        let mut queue = Queue::new();
+        let keys: Vec<TaskKey> = (0..10 * KEPT).map(|at| queue.insert(0, at)).collect();
+        for key in &keys {
+            queue.push(*key, ());
+        }
+        while let Some((key, ())) = queue.pop() {
+            assert!(queue.remove(key).is_some());
+        }
+        assert!(queue.tasks.capacity() <= KEPT && queue.places.capacity() <= KEPT && queue.ready.is_empty());
+        let next = queue.insert(0, 7);
+        queue.push(keys[0], ());
+        queue.rekey(keys[0], 9, 1);
+        assert_eq!((queue.remove(keys[0]), queue.priority(next), queue.ready()), (None, Some(0), 0));
+        assert_eq!(queue.remove(next), Some(7));
     }
 
     proptest! {

@@ -85,12 +85,13 @@ thread_local! {
 
 /// The pool whose thread this is.
 pub(super) fn here() -> Option<Arc<Shared>> {
-    HERE.with_borrow(Weak::upgrade)
+    // A destructor of the thread's end may ask, too.
+    HERE.try_with(|here| here.borrow().upgrade()).ok().flatten()
 }
 
 /// Whether this is a thread of that pool.
 pub(super) fn is_here(shared: &Arc<Shared>) -> bool {
-    HERE.with_borrow(|here| std::ptr::eq(here.as_ptr(), Arc::as_ptr(shared)))
+    HERE.try_with(|here| std::ptr::eq(here.borrow().as_ptr(), Arc::as_ptr(shared))).unwrap_or(false)
 }
 
 impl Shared {
