@@ -31,6 +31,7 @@
 //! - [`Locks`], [`Lease`] and [`lease::Acquire`]: what a user calls.
 //! - [`lease::FencedCell`], [`lease::Fences`], [`lease::fence_sql`] and [`lease::fence_lua`]: how what is guarded refuses a holder that is too late.
 //! - [`local`]: locks within one process, with inheritance and deadlock errors.
+//! - `pool`: an executor that polls its tasks by what they inherit (feature `tokio`).
 //! - [`store`]: the engines. `memory:` stays within a process, `sqlite:` is shared by all processes of a machine (feature `sqlite`), `redis:` by all
 //!   machines that reach the server (feature `redis`).
 //! - [`lease::ledger`]: the rules, as a pure state machine; [`lease::Store`]: what an engine must do.
@@ -38,7 +39,7 @@
 //! - [`observe`]: who holds and who waits, in the shape that all faces share.
 //!
 //! # Features
-//! `tokio` (default): `spawn`, and local locks know which task is running. `sqlite`: the embedded store. `redis`: leases on a server, for many
+//! `tokio` (default): `spawn`, the pool, and local locks know which task is running. `sqlite`: the embedded store. `redis`: leases on a server, for many
 //! machines. `conformance`: the suite that a store must pass. Neither leases nor local locks need a runtime.
 
 pub mod clock;
