@@ -4,8 +4,8 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use heirlock::lease::{Evict, Key, KeyView};
-use heirlock::{Locks, redact};
-use tokio::time::timeout;
+use heirlock::{Kind, Locks, redact};
+use tokio::time::{sleep, timeout};
 
 use crate::default_store::{self, Place};
 use crate::exit::Exit;
@@ -13,6 +13,8 @@ use crate::run;
 
 /// How long a look may take, the connect included.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two looks at a store that does not answer the first.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// A store, or the place of one that nobody has ever used.
 pub(crate) struct Look {
@@ -38,7 +40,7 @@ impl Look {
     /// The keys whose names start so.
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<KeyView>, Exit> {
         match &self.locks {
-            Some(locks) => self.in_time(locks.list(prefix)).await,
+            Some(locks) => self.again(|| locks.list(prefix)).await,
             None => Ok(Vec::new()),
         }
     }
@@ -46,7 +48,7 @@ impl Look {
     /// One key.
     pub(crate) async fn inspect(&self, key: &Key) -> Result<KeyView, Exit> {
         match &self.locks {
-            Some(locks) => self.in_time(locks.inspect(key.as_str())).await,
+            Some(locks) => self.again(|| locks.inspect(key.as_str())).await,
             None => Ok(KeyView::of(key.clone(), 0, None, Vec::new(), 0)),
         }
     }
@@ -54,7 +56,7 @@ impl Look {
     /// What of the store's set-up can lose locks.
     pub(crate) async fn warnings(&self) -> Result<Vec<String>, Exit> {
         match &self.locks {
-            Some(locks) => self.in_time(locks.warnings()).await,
+            Some(locks) => self.again(|| locks.warnings()).await,
             None => Ok(Vec::new()),
         }
     }
@@ -73,6 +75,22 @@ impl Look {
         let url = locks.url();
         locks.close().await;
         url
+    }
+
+    /// Asks until there is an answer, for as long as a look may take: in a cluster the node that has a key may just be replaced.
+    async fn again<T, F: Future<Output = heirlock::Result<T>>>(&self, ask: impl Fn() -> F) -> Result<T, Exit> {
+        let asked = async {
+            loop {
+                match ask().await {
+                    Err(error) if error.kind() == Kind::Unreachable && Instant::now() + 2 * PAUSE < self.until => {
+                        tracing::debug!(error = %error.chain(), "trying again");
+                        sleep(PAUSE).await;
+                    }
+                    answer => return answer,
+                }
+            }
+        };
+        self.in_time(asked).await
     }
 
     async fn in_time<T>(&self, answer: impl Future<Output = heirlock::Result<T>>) -> Result<T, Exit> {

@@ -14,6 +14,8 @@ use common::tree::{lives, pid};
 use common::{Place, Running, Store, eventually, stderr};
 use rustix::process::Signal;
 use server::Server;
+use server::cluster::Cluster;
+use server::sentinel::Watched;
 
 const SECRET: &str = "hunter2";
 
@@ -181,6 +183,87 @@ fn case_c10_a_server_that_does_not_answer_is_125_in_time() {
             }
         });
     }
+}
+
+/// Kills the server that has `a`, and starts it again when each of the verbs has found that it is away: they get in, then.
+fn gets_in_when_it_is_back(place: &Place, store: &str, server: &mut Server, is_noticed: impl Fn() -> bool) {
+    server.kill();
+    eventually("it is seen that it is away", is_noticed);
+    // None of the runs finds that another one holds.
+    let verbs =
+        [(&["run", "a", "true"][..], 0), (&["run", "-n", "--slots", "9", "seats", "true"], 0), (&["ls"], 0), (&["show", "unused"], 1)];
+    let said = |nth: usize| place.path(&format!("said {nth}"));
+    let text = |nth| std::fs::read_to_string(said(nth)).unwrap();
+    let start = |nth: usize| {
+        let mut command = heirlock(place, store, &[&["-v"], verbs[nth].0].concat());
+        Running::start(command.stderr(std::fs::File::create(said(nth)).unwrap()))
+    };
+    let running: Vec<Running> = (0..verbs.len()).map(start).collect();
+    for (nth, (verb, _)) in verbs.iter().enumerate() {
+        eventually(&format!("{verb:?} has not reached it"), || text(nth).contains("trying again"));
+    }
+    server.again();
+    for (nth, running) in running.into_iter().enumerate() {
+        let (verb, code) = verbs[nth];
+        assert_eq!(running.finish().status.code(), Some(code), "{verb:?}: {}", text(nth));
+    }
+}
+
+#[test]
+fn who_comes_while_there_is_no_primary_gets_in_when_there_is_one() {
+    let place = Place::new();
+    let mut watched = Watched::start(Duration::from_secs(1), &[]);
+    let (primary, replica) = (watched.primary(), 1 - watched.primary());
+    // Nobody else takes its place.
+    watched.servers[replica].kill();
+    let (store, Watched { servers, sentinels }) = (watched.url(), &mut watched);
+    // They have all seen it: who asks finds that none is named, and not one that is not there.
+    gets_in_when_it_is_back(&place, &store, &mut servers[primary], || sentinels.iter().all(|sentinel| !names_a_primary(sentinel)));
+}
+
+#[test]
+fn who_comes_while_a_node_is_away_gets_in_when_it_is_back() {
+    let (place, mut cluster) = (Place::new(), Cluster::start(0, Duration::from_secs(60), &[]));
+    let node = cluster.owner(cluster.slot("a"));
+    // So do these.
+    assert!(["seats", "unused"].iter().all(|key| cluster.owner(cluster.slot(key)) == node));
+    let store = cluster.url();
+    gets_in_when_it_is_back(&place, &store, &mut cluster.nodes[node], || true);
+}
+
+fn names_a_primary(sentinel: &Server) -> bool {
+    let masters: Vec<std::collections::HashMap<String, String>> = sentinel.ask(&["SENTINEL", "MASTERS"]).unwrap();
+    masters.iter().any(|master| !master["flags"].contains("s_down"))
+}
+
+/// It says so when it has waited, and at once where waiting is of no use.
+#[test]
+fn who_comes_where_there_is_no_primary_is_told_in_time() {
+    let place = Place::new();
+    let mut watched = Watched::start(Duration::from_secs(1), &[]);
+    let store = watched.url();
+    let unknown = refused(&place, &store.replace("/locks", "/lock"), &["run", "a", "true"], Duration::from_secs(4));
+    assert!(unknown.contains("names no service that its Sentinels know"), "{unknown}");
+    let nobody = store.replace(
+        &watched.sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port())).collect::<Vec<_>>().join(","),
+        "127.0.0.1:1,127.0.0.1:2",
+    );
+    let text = refused(&place, &nobody, &["run", "a", "true"], Duration::from_secs(4));
+    assert!(text.contains("127.0.0.1:1") && text.contains("does not answer"), "{text}");
+    watched.servers.iter_mut().for_each(Server::kill);
+    std::thread::scope(|threads| {
+        let (place, store) = (&place, &store);
+        threads.spawn(move || {
+            let text = refused(place, store, &["run", "-w", "2", "a", "true"], Duration::from_secs(4));
+            assert!(text.contains(store) && text.contains("answer"), "{text}");
+        });
+        for verb in VERBS {
+            threads.spawn(move || {
+                let text = refused(place, store, verb, Duration::from_secs(12));
+                assert!(text.contains(store) && text.contains("name no primary of this service now"), "{verb:?}: {text}");
+            });
+        }
+    });
 }
 
 /// Holds `a` until its stdin is closed, whatever it is told.

@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use heirlock::Locks;
 use heirlock::lease::{LostReason, Released};
+use heirlock::{Kind, Locks};
 use pollster::block_on;
 use rustix::process::Signal;
 
@@ -108,6 +108,96 @@ fn a_primary_is_replaced_while_twenty_contend() {
     assert_eq!((report.overlaps, report.refused, report.lost), (0, 0, 0));
 }
 
+/// What was granted is known to the replica before it counts: no holder finds another. Where there is none any more, nobody is granted anything until
+/// there is one again.
+#[test]
+fn no_grant_is_lost_that_waited_for_a_replica_while_twenty_contend() {
+    let _alone = alone();
+    let mut cluster = Cluster::start(1, ms(2_000), &[]);
+    let url = format!("{}?wait=1", cluster.url());
+    let report = contest("Cluster, grants that wait, a primary killed", &url, ms(3_000), || {
+        let (primary, replica) = pair(&cluster);
+        cluster.nodes[primary].kill();
+        eventually("the replica is the primary", || cluster.owner(cluster.slot(KEYS[0])) == replica);
+        cluster.nodes[primary].again();
+        eventually("the old primary is a replica", || cluster.nodes[primary].info("master_link_status").as_deref() == Some("up"));
+    });
+    report.assert_progress();
+    report.assert_hints();
+    assert_eq!((report.overlaps, report.refused), (0, 0));
+}
+
+/// Another primary.
+fn another(cluster: &Cluster, primary: usize) -> usize {
+    (0..cluster.nodes.len()).find(|at| *at != primary && cluster.nodes[*at].info("role").as_deref() == Some("master")).unwrap()
+}
+
+/// Names of locks that one node has, and whose slots differ.
+fn on_one_node(cluster: &Cluster, node: usize, count: usize) -> Vec<String> {
+    (0..).map(|number| format!("key {number}")).filter(|key| cluster.owner(cluster.slot(key)) == node).take(count).collect()
+}
+
+/// Who cannot be sure that a replica has it does not hold, and does not keep others out for longer than it takes to say so. Other shards go on.
+#[test]
+fn a_shard_without_its_replica_grants_nothing_that_waits_for_it() {
+    // Nobody is to be declared down meanwhile.
+    let cluster = Cluster::start(1, ms(60_000), &[]);
+    let [plain, sure, surer] =
+        ["", "?wait=1", "?wait=2"].map(|wait| block_on(Locks::connect(&format!("{}{wait}", cluster.url()))).unwrap());
+    let (primary, replica) = pair(&cluster);
+    let (key, elsewhere) = (KEYS[0], &on_one_node(&cluster, another(&cluster, primary), 1)[0]);
+    let refused = |locks: &Locks, words: &str| {
+        let since = Instant::now();
+        let error = locks.lock(key).ttl(TTL).timeout(ms(2_000)).blocking().unwrap_err();
+        assert!(error.kind() == Kind::Unreachable && error.chain().contains(words), "{}", error.chain());
+        assert!(since.elapsed() < ms(2_000) + ms(1_000), "{:?}", since.elapsed());
+        // What was granted to it for the moment is withdrawn.
+        assert_eq!(plain.lock(key).ttl(TTL).timeout(ms(3_000)).blocking().unwrap().release_blocking().unwrap(), Released::InTime);
+    };
+    refused(&surer, "only 1 have the lock so far");
+    assert_eq!(sure.lock(key).timeout(ms(2_000)).blocking().unwrap().release_blocking().unwrap(), Released::InTime);
+    cluster.nodes[replica].signal(Signal::STOP);
+    refused(&sure, "only 0 have the lock so far");
+    assert_eq!(sure.lock(elsewhere).timeout(ms(2_000)).blocking().unwrap().release_blocking().unwrap(), Released::InTime);
+    let lease = plain.lock(key).ttl(TTL).timeout(ms(3_000)).blocking().unwrap();
+    thread::scope(|threads| {
+        let waiting = threads.spawn(|| sure.lock(key).ttl(TTL).timeout(ms(20_000)).blocking().unwrap());
+        eventually("it waits", || block_on(plain.inspect(key)).unwrap().queue.len() == 1);
+        let fence = lease.fence();
+        assert_eq!(lease.release_blocking().unwrap(), Released::InTime);
+        cluster.nodes[replica].signal(Signal::CONT);
+        let next = waiting.join().unwrap();
+        assert!(next.fence() > fence);
+        assert_eq!(next.release_blocking().unwrap(), Released::InTime);
+    });
+}
+
+/// What moved ahead of its slot is renewed where it is now, and what stays where it is: together, for one write carries both to their node.
+#[test]
+fn what_waits_for_replicas_is_renewed_while_its_slot_moves() {
+    let cluster = Cluster::start(1, ms(60_000), &[]);
+    let locks = block_on(Locks::connect(&format!("{}?wait=1", cluster.url()))).unwrap();
+    let primary = pair(&cluster).0;
+    // So many, and so often, that all are sent together while an answer is on its way.
+    let keys = on_one_node(&cluster, primary, 30);
+    let ttl = ms(3_000);
+    let leases: Vec<_> = keys.iter().map(|key| locks.lock(key).ttl(ttl).renew_every(ms(20)).blocking().unwrap()).collect();
+    let slot = cluster.slot(&keys[0]);
+    let to = another(&cluster, primary);
+    let from = cluster.migrate_keys(slot, to, 10);
+    let since = Instant::now();
+    while since.elapsed() < ttl + ms(1_000) {
+        for lease in &leases {
+            assert!(lease.is_valid(), "{} after {:?}: {:?}", lease.key(), since.elapsed(), lease.lost_reason());
+        }
+        thread::sleep(ms(20));
+    }
+    cluster.migrate_rest(slot, from, to);
+    for lease in leases {
+        assert_eq!(lease.release_blocking().unwrap(), Released::InTime);
+    }
+}
+
 /// A node that is there again with its data, and one without.
 #[test]
 fn case_s13_a_node_that_comes_back() {
@@ -141,12 +231,12 @@ fn case_s13_a_node_that_comes_back() {
 fn nodes_that_are_dead_or_silent_are_passed_by() {
     // Nobody is to be declared down meanwhile.
     let mut cluster = Cluster::start(0, ms(60_000), &["--cluster-require-full-coverage", "no"]);
-    let key = (0..1_000).map(|number| format!("key {number}")).find(|key| cluster.owner(cluster.slot(key)) == 2).unwrap();
+    let key = &on_one_node(&cluster, 2, 1)[0];
     cluster.nodes[0].kill();
     cluster.nodes[1].signal(Signal::STOP);
     let since = Instant::now();
     let locks = block_on(Locks::connect(&cluster.url())).unwrap();
     println!("connected past a dead and a silent node: {:?}", since.elapsed());
     assert!(since.elapsed() < ms(10_000), "{:?}", since.elapsed());
-    assert_eq!(locks.lock(&key).blocking().unwrap().release_blocking().unwrap(), Released::InTime);
+    assert_eq!(locks.lock(key).blocking().unwrap().release_blocking().unwrap(), Released::InTime);
 }

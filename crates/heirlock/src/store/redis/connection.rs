@@ -10,11 +10,14 @@ use ::redis::cluster_routing::{MultipleNodeRoutingInfo, ResponsePolicy, RoutingI
 use ::redis::{AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Script, ServerErrorKind, Value};
 use futures_util::future::join_all;
 
-use super::address::{Address, Form, Nodes};
+use super::address::{Address, Form, Nodes, Sentinels};
+use super::trouble::no_service;
 use super::wire::Step;
 
-/// How long a connection may take to be made.
+/// How long a connection to one server may take to be made.
 const CONNECT: Duration = Duration::from_secs(5);
+/// How long one to all that there are may take.
+pub(super) const LIMIT: Duration = Duration::from_secs(10);
 /// How long the server may take to answer, before the connection is taken for one that nobody is at the other end of.
 pub(super) const ANSWER: Duration = Duration::from_secs(5);
 /// How many names a look through all of them takes at a time.
@@ -106,8 +109,13 @@ impl Connection {
         let names = match self {
             Connection::One(connection) => scan(pattern, |command| one(connection, command)).await?,
             Connection::Cluster(connection) => {
-                let mut names = BTreeSet::new();
-                for (node, _) in on_each(connection, ::redis::cmd("PING")).await? {
+                let (mut names, nodes) = (BTreeSet::new(), on_each(connection, ::redis::cmd("PING")).await?);
+                // One that is not there is passed over, with the names that it has.
+                let owners: BTreeSet<String> = slots(connection).await?.into_iter().map(|(_, owner)| owner).collect();
+                if nodes.len() < owners.len() {
+                    return Err((ErrorKind::ClusterConnectionNotFound, "a node that has some of the names is not there").into());
+                }
+                for (node, _) in nodes {
                     names.extend(scan(pattern, |command| at(connection, &node, command)).await?);
                 }
                 names.into_iter().collect()
@@ -127,7 +135,7 @@ impl Connection {
 }
 
 async fn within<T>(made: impl Future<Output = RedisResult<T>>) -> Result<T, NoConnection> {
-    match tokio::time::timeout(CONNECT * 2, made).await {
+    match tokio::time::timeout(LIMIT, made).await {
         Ok(made) => made.map_err(NoConnection::Error),
         Err(_) => Err(NoConnection::TooLate),
     }
@@ -147,22 +155,43 @@ async fn one_server(address: &Address, pushes: Option<Pushes>) -> RedisResult<Mu
     client.get_multiplexed_async_connection_with_config(&config).await
 }
 
-/// To the first node of a cluster that answers: what is published on one is told by all. A connection of its own, for those that the driver keeps
-/// come and go with the slots, and what they were subscribed to with them.
+/// What is published on one node is told by all. A connection of its own, for those that the driver keeps come and go with the slots, and what they were
+/// subscribed to with them.
 async fn ears(nodes: &Nodes, pushes: Pushes) -> RedisResult<Ears> {
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(NODE_ANSWER))
-        .set_response_timeout(Some(NODE_ANSWER))
-        .set_push_sender(pushes);
+    Ok(Ears(first_node(nodes, AsyncConnectionConfig::new().set_push_sender(pushes)).await?))
+}
+
+/// To the first node of a cluster that answers.
+async fn first_node(nodes: &Nodes, config: AsyncConnectionConfig) -> RedisResult<MultiplexedConnection> {
+    let config = config.set_connection_timeout(Some(NODE_ANSWER)).set_response_timeout(Some(NODE_ANSWER));
     let mut failed = (ErrorKind::ClusterConnectionNotFound, "no node answers").into();
     for client in nodes.each()? {
         match tokio::time::timeout(NODE_ANSWER, client.get_multiplexed_async_connection_with_config(&config)).await {
-            Ok(Ok(connection)) => return Ok(Ears(connection)),
+            Ok(Ok(connection)) => return Ok(connection),
             Ok(Err(error)) => failed = error,
             Err(_) => {}
         }
     }
     Err(failed)
+}
+
+/// Of servers that cannot be used now: whether they may only be between one primary and the next, for a Sentinel that knows the service answers, or a
+/// node of the cluster.
+pub(super) async fn may_elect(address: &Address) -> crate::Result<bool> {
+    match &address.form {
+        Form::One(_) => Ok(false),
+        Form::Sentinel(sentinels) => match tokio::time::timeout(CONNECT, primary(sentinels)).await {
+            Ok(Ok(None)) => Err(no_service(&address.shown)),
+            answer => Ok(matches!(answer, Ok(Ok(Some(_))))),
+        },
+        Form::Cluster(nodes) => Ok(first_node(nodes, AsyncConnectionConfig::new()).await.is_ok()),
+    }
+}
+
+/// Where the primary is, or was last, as the first Sentinel that answers has it; none if it knows no such service.
+async fn primary(sentinels: &Sentinels) -> RedisResult<Option<Vec<String>>> {
+    let mut connection = sentinels.client()?.async_get_sentinel_client().await?.get_multiplexed_async_connection().await?;
+    ::redis::cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&sentinels.service).query_async(&mut connection).await
 }
 
 /// The script by its hash or, where the server has forgotten it, as a whole.
@@ -245,6 +274,21 @@ async fn scan<F: Future<Output = RedisResult<Value>>>(pattern: &str, ask: impl F
 async fn on_each(connection: &ClusterConnection, command: Cmd) -> RedisResult<Vec<(String, Value)>> {
     let all = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, Some(ResponsePolicy::Special)));
     ::redis::from_redis_value(connection.clone().route_command(command, all).await?).map_err(Into::into)
+}
+
+/// Up to which slot each range goes, and whose it is.
+pub(super) async fn slots(connection: &ClusterConnection) -> RedisResult<Vec<(u16, String)>> {
+    let mut command = ::redis::cmd("CLUSTER");
+    command.arg("SLOTS");
+    let ranges: Vec<Vec<Value>> = command.query_async(&mut connection.clone()).await?;
+    let mut slots = Vec::new();
+    for range in ranges {
+        let mut parts = range.into_iter().skip(1);
+        let (Some(Value::Int(last)), Some(owner)) = (parts.next(), parts.next()) else { continue };
+        slots.push((u16::try_from(last).unwrap_or(u16::MAX), format!("{owner:?}")));
+    }
+    slots.sort_unstable();
+    Ok(slots)
 }
 
 async fn at(connection: &ClusterConnection, node: &str, command: Cmd) -> RedisResult<Value> {

@@ -164,9 +164,15 @@ impl Options {
     /// | `redis+sentinel://[USER[:PASSWORD]@]SENTINEL[:PORT][,SENTINEL...]/SERVICE[/DATABASE]` | the primary that Sentinels name |
     /// | `redis+cluster://[USER[:PASSWORD]@]NODE[:PORT][,NODE...]` | a cluster, found by some of its nodes |
     ///
+    /// While there is no primary, and Sentinels or nodes of the cluster live that may choose one, it tries again for eight seconds; one server that
+    /// refuses who comes is told of at once.
+    ///
     /// # Errors
-    /// `Invalid` for a URL, prefix or certificate that cannot be used, or a password or user that the server refuses; `Incompatible` for a server
-    /// before 6.2; `Unreachable` if it does not answer; `Storage` if it cannot do its work. No error shows a password.
+    /// `Invalid` for a URL, prefix or certificate that cannot be used, a password or user that the server refuses, or a service that the Sentinels do not
+    /// know; `Incompatible` for a server before 6.2; `Unreachable` if it does not answer; `Storage` if it cannot do its work. No error shows a password.
+    ///
+    /// # Cancel safety
+    /// Dropped at any moment, it leaves no connection behind.
     pub async fn connect(self, url: &str) -> Result<RedisStore> {
         check_part(&self.prefix)?;
         let address = Address::parse(url, &self.tls, &self.sentinel)?;

@@ -5,14 +5,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ::redis::cluster_async::ClusterConnection;
 use ::redis::cluster_routing::{Route, SingleNodeRoutingInfo, SlotAddr};
-use ::redis::{ErrorKind, Pipeline, RedisResult, Value};
+use ::redis::{ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
 use futures_channel::oneshot;
 use futures_util::future::join_all;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::connection::{Connection, command, forgot_script};
+use super::connection::{Connection, command, forgot_script, slots};
 use super::wire::{Step, is_grant};
 
 /// How long the replicas have.
@@ -71,7 +70,7 @@ impl Waiter {
     async fn together(&mut self, steps: &[&Step]) -> Vec<Waited> {
         let (wanted, connection) = (self.wanted, self.connection.clone());
         match connection {
-            Connection::One(_) => judge(acknowledged(&connection, steps, wanted).await, steps.len(), wanted),
+            Connection::One(_) => on_one_node(&connection, steps, wanted).await,
             Connection::Cluster(ref cluster) => {
                 if self.slots.is_empty() {
                     self.slots = slots(cluster).await.unwrap_or_default();
@@ -82,7 +81,7 @@ impl Waiter {
                 }
                 let each = groups.into_values().map(|group| {
                     let (connection, steps) = (&connection, group.iter().map(|at| steps[*at]).collect::<Vec<_>>());
-                    async move { (group, judge(acknowledged(connection, &steps, wanted).await, steps.len(), wanted)) }
+                    async move { (group, on_one_node(connection, &steps, wanted).await) }
                 });
                 let mut all: BTreeMap<usize, Waited> = BTreeMap::new();
                 for (group, answers) in join_all(each).await {
@@ -122,6 +121,24 @@ fn judge(answers: RedisResult<(Vec<RedisResult<Value>>, i64)>, count: usize, wan
         }
         Err(error) => (0..count).map(|_| Waited::Answer(Err(error.clone()))).collect(),
     }
+}
+
+/// What steps come to whose keys are all on one node, as far as is known. The driver sends all of them after the first that is elsewhere, so one whose slot
+/// is on its way takes the others along to where they are not, and back: then each goes by itself.
+async fn on_one_node(connection: &Connection, steps: &[&Step], wanted: i64) -> Vec<Waited> {
+    let answers = acknowledged(connection, steps, wanted).await;
+    if steps.len() < 2 || !answers.as_ref().is_err_and(is_elsewhere) {
+        return judge(answers, steps.len(), wanted);
+    }
+    join_all(steps.iter().map(async |step| judge(acknowledged(connection, &[*step], wanted).await, 1, wanted)))
+        .await
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn is_elsewhere(error: &RedisError) -> bool {
+    matches!(error.kind(), ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask))
 }
 
 /// The steps and a `WAIT`, all on one server: their answers, and how many replicas have them.
@@ -170,21 +187,6 @@ fn take_apart(mut answers: Vec<RedisResult<Value>>) -> RedisResult<(Vec<RedisRes
         Some(Err(error)) => Err(error),
         _ => Err((ErrorKind::UnexpectedReturnType, "WAIT answers no number").into()),
     }
-}
-
-/// Up to which slot each range goes, and whose it is.
-async fn slots(connection: &ClusterConnection) -> RedisResult<Vec<(u16, String)>> {
-    let mut command = ::redis::cmd("CLUSTER");
-    command.arg("SLOTS");
-    let ranges: Vec<Vec<Value>> = command.query_async(&mut connection.clone()).await?;
-    let mut slots = Vec::new();
-    for range in ranges {
-        let mut parts = range.into_iter().skip(1);
-        let (Some(Value::Int(last)), Some(owner)) = (parts.next(), parts.next()) else { continue };
-        slots.push((u16::try_from(last).unwrap_or(u16::MAX), format!("{owner:?}")));
-    }
-    slots.sort_unstable();
-    Ok(slots)
 }
 
 #[cfg(test)]

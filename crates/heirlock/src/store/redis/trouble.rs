@@ -9,6 +9,12 @@ pub(super) fn unreachable(shown: &str, why: &str) -> Error {
     Error::new(Kind::Unreachable, format!("{shown} does not answer: {why}"))
 }
 
+/// The error of Sentinels that have never heard of the service.
+pub(super) fn no_service(shown: &str) -> Error {
+    let cure = "give the name that stands in their files after sentinel monitor";
+    Error::new(Kind::Invalid, format!("{shown} names no service that its Sentinels know: {cure}"))
+}
+
 /// No error of the driver's shows a password, and the address is without it.
 pub(super) fn explain(shown: &str, error: &RedisError) -> Error {
     let told = told(error);
@@ -25,9 +31,7 @@ pub(super) fn explain(shown: &str, error: &RedisError) -> Error {
         ErrorKind::Io | ErrorKind::ClusterConnectionNotFound if ["WRONGPASS", "NOAUTH"].iter().any(|code| told.contains(code)) => {
             Error::new(Kind::Invalid, format!("{shown} refuses the user or the password: {told}"))
         }
-        ErrorKind::MasterNameNotFoundBySentinel => {
-            unreachable(shown, "the Sentinels name no primary of this service now; is that its name?")
-        }
+        ErrorKind::MasterNameNotFoundBySentinel => unreachable(shown, "the Sentinels name no primary of this service now"),
         ErrorKind::RESP3NotSupported => {
             Error::new(Kind::Incompatible, format!("{shown} speaks no RESP3: 6.2 or a later version is needed"))
         }

@@ -63,21 +63,22 @@ impl Cluster {
 
     /// Moves the slot with all that is in it to another node, so many keys at a time, as `redis-cli --cluster reshard` does, while it is in use.
     pub(crate) fn migrate(&self, slot: u16, to: usize, batch: usize) {
+        let from = self.migrate_keys(slot, to, batch);
+        self.migrate_rest(slot, from, to);
+    }
+
+    /// The first half of it: all that is in the slot is where it goes to, and the slot is not. Answers where that is.
+    pub(crate) fn migrate_keys(&self, slot: u16, to: usize, batch: usize) -> usize {
         let from = self.owner(slot);
         let [source, target] = [&self.nodes[from], &self.nodes[to]];
         let number = slot.to_string();
-        let id = |node: &Server| node.ask::<String>(&["CLUSTER", "MYID"]).unwrap();
-        let (source_id, target_id) = (id(source), id(target));
-        let set = |node: &Server, words: &[&str]| {
-            node.ask::<()>(&[&["CLUSTER", "SETSLOT", &number], words].concat()).unwrap();
-        };
-        set(target, &["IMPORTING", &source_id]);
-        set(source, &["MIGRATING", &target_id]);
+        set_slot(target, slot, &["IMPORTING", &id(source)]);
+        set_slot(source, slot, &["MIGRATING", &id(target)]);
         let port = target.port().to_string();
         loop {
             let keys: Vec<String> = source.ask(&["CLUSTER", "GETKEYSINSLOT", &number, &batch.to_string()]).unwrap();
             if keys.is_empty() {
-                break;
+                return from;
             }
             let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
             words.extend(keys.iter().map(String::as_str));
@@ -86,11 +87,15 @@ impl Cluster {
             // As if there were many more.
             sleep(PAUSE);
         }
+    }
+
+    /// The second half.
+    pub(crate) fn migrate_rest(&self, slot: u16, from: usize, to: usize) {
         // First where it goes, so that it is nobody's at no moment.
         let others = (0..self.nodes.len()).filter(|at| *at != to && *at != from);
         for node in [to, from].into_iter().chain(others).map(|at| &self.nodes[at]) {
             if node.info("role").as_deref() == Some("master") {
-                set(node, &["NODE", &target_id]);
+                set_slot(node, slot, &["NODE", &id(&self.nodes[to])]);
             }
         }
     }
@@ -103,13 +108,21 @@ impl Cluster {
 
     /// Its only replica.
     pub(crate) fn replica_of(&self, primary: usize) -> usize {
-        let id: String = self.nodes[primary].ask(&["CLUSTER", "MYID"]).unwrap();
+        let id = id(&self.nodes[primary]);
         let is_its = |node: &Server| {
             let nodes: String = node.ask(&["CLUSTER", "NODES"]).unwrap();
             nodes.lines().any(|line| line.contains("myself,slave") && line.contains(&id))
         };
         self.nodes.iter().position(is_its).unwrap()
     }
+}
+
+fn id(node: &Server) -> String {
+    node.ask(&["CLUSTER", "MYID"]).unwrap()
+}
+
+fn set_slot(node: &Server, slot: u16, words: &[&str]) {
+    node.ask::<()>(&[&["CLUSTER", "SETSLOT", &slot.to_string()], words].concat()).unwrap();
 }
 
 /// Whether it is the primary that has the slot.

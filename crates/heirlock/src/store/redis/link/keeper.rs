@@ -11,12 +11,12 @@ use futures_util::future::LocalBoxFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::{Job, Other, Steps};
 use crate::lease::{Key, News, Notice, Sink, Work};
 use crate::store::redis::address::{Address, Form};
-use crate::store::redis::connection::{Connection, Ears, NoConnection, Pushes};
+use crate::store::redis::connection::{Connection, Ears, LIMIT, NoConnection, Pushes, may_elect};
 use crate::store::redis::health::Health;
 use crate::store::redis::replicas::{Replicas, Waited};
 use crate::store::redis::trouble::{explain, unreachable};
@@ -25,6 +25,8 @@ use crate::{Error, Kind, Result};
 
 /// Between two attempts to connect: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+/// While a primary is chosen no first attempt is made later than this. Where servers are killed it takes them some seconds more than they are set to wait.
+const ELECTION: Duration = Duration::from_secs(8);
 /// How often a cluster's ears are looked after.
 const PING: Duration = Duration::from_secs(3);
 /// The most requests that are taken together, and the most steps that then go in one write: so long waits the first for the answer of the last.
@@ -45,10 +47,13 @@ struct Made {
     in_use: watch::Receiver<()>,
 }
 
+/// With what keeps it in use.
+type Kept = (Made, watch::Sender<()>);
+
 /// What happens beside requests.
 enum Event {
     /// An attempt has come to its end.
-    Attempt(Result<(Made, watch::Sender<()>)>),
+    Attempt(Result<Kept>),
     /// The server says something by itself, over the connection of this number.
     Push(u64, PushInfo),
     /// A request found that nobody is at the other end, or not whom it needs.
@@ -104,22 +109,52 @@ impl Keeper {
         address: Address,
         wait: u32,
         todo: (UnboundedReceiver<Job>, UnboundedReceiver<Work>),
-        opened: oneshot::Sender<Result<Vec<Health>>>,
+        mut opened: oneshot::Sender<Result<Vec<Health>>>,
     ) {
         let (events, news) = unbounded_channel();
         let mut keeper = Keeper::new(address, wait, events);
-        let first = keeper.attempt().await;
-        let servers = match &first {
-            Ok((made, _)) => Health::of(&made.connection, &keeper.address.shown).await,
-            Err(error) => Err(again(error)),
+        let first = tokio::select! {
+            first = keeper.first() => first,
+            // Who asked for it has gone.
+            () = opened.cancellation() => return,
         };
-        let servers = servers.and_then(|servers| servers.iter().try_for_each(|server| server.check(&keeper.address)).map(|()| servers));
-        let failed = servers.is_err();
-        if opened.send(servers).is_err() || failed {
+        let (servers, made) = first.map_or_else(|why| (Err(why), None), |(servers, made)| (Ok(servers), Some(made)));
+        if opened.send(servers).is_err() {
             return;
         }
-        (keeper.made, keeper.keeps) = first.ok().unzip();
-        keeper.work(todo, news).await;
+        if let Some((made, keeps)) = made {
+            (keeper.made, keeper.keeps) = (Some(made), Some(keeps));
+            keeper.work(todo, news).await;
+        }
+    }
+
+    /// The first connection, and what its servers are like. If they may only be choosing a primary, in the place of one that does not answer, that is
+    /// waited for.
+    async fn first(&mut self) -> Result<(Vec<Health>, Kept)> {
+        let (began, mut pause, mut why) = (Instant::now(), PAUSES.0, None);
+        loop {
+            let error = match timeout_at(began + LIMIT, self.open()).await {
+                Ok(Ok(opened)) => return Ok(opened),
+                Ok(Err(error)) => error,
+                Err(_) => return Err(why.unwrap_or_else(|| too_late(&self.address.shown))),
+            };
+            let is_late = began.elapsed() + pause >= ELECTION;
+            if error.kind() != Kind::Unreachable || is_late || !may_elect(&self.address).await? {
+                return Err(error);
+            }
+            tracing::debug!(store = %self.address.shown, error = %error.chain(), "no connection, and a primary may be chosen now: trying again");
+            why = Some(error);
+            sleep(pause).await;
+            pause = (pause * 2).min(ELECTION / 16);
+        }
+    }
+
+    /// One attempt, and a look at what it leads to.
+    async fn open(&mut self) -> Result<(Vec<Health>, Kept)> {
+        let made = self.attempt().await?;
+        let servers = Health::of(&made.0.connection, &self.address.shown).await?;
+        servers.iter().try_for_each(|server| server.check(&self.address))?;
+        Ok((servers, made))
     }
 
     async fn work(mut self, (mut todo, mut works): (UnboundedReceiver<Job>, UnboundedReceiver<Work>), mut news: UnboundedReceiver<Event>) {
@@ -159,7 +194,7 @@ impl Keeper {
     }
 
     /// One attempt to connect, with all channels subscribed to.
-    fn attempt(&mut self) -> impl Future<Output = Result<(Made, watch::Sender<()>)>> + use<> {
+    fn attempt(&mut self) -> impl Future<Output = Result<Kept>> + use<> {
         self.number += 1;
         let (number, wait, address, events) = (self.number, self.wait, self.address.clone(), self.events.clone());
         let heard: Arc<HashSet<String>> = Arc::new(self.sinks.keys().cloned().collect());
@@ -167,7 +202,7 @@ impl Keeper {
             let shown = &address.shown;
             let failed = |error| match error {
                 NoConnection::Error(error) => explain(shown, &error),
-                NoConnection::TooLate => unreachable(shown, "no connection was made in time"),
+                NoConnection::TooLate => too_late(shown),
             };
             let pushes: Pushes = Arc::new(move |push| events.send(Event::Push(number, push)).map_err(drop));
             let (connection, mut ears) = Connection::make(&address, pushes).await.map_err(failed)?;
@@ -376,6 +411,10 @@ impl Keeper {
             sink(Notice { key, news });
         }
     }
+}
+
+fn too_late(shown: &str) -> Error {
+    unreachable(shown, "no connection was made in time")
 }
 
 /// The same error once more.
