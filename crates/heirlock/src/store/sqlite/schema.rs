@@ -18,7 +18,7 @@ pub(super) const MINOR: u32 = 0;
 pub(super) const HEADER_BYTES: usize = 100;
 
 /// Small pages, since each that a step changes is summed and written whole; yet a key's own row, with 64 tombstones and a holder, fits in one.
-const PAGE_BYTES: u32 = 2048;
+pub(super) const PAGE_BYTES: u32 = 2048;
 
 /// A table's columns for one ticket; in `key` they may all be NULL.
 macro_rules! ticket {
