@@ -51,7 +51,7 @@ impl<K: Ord + Copy> Heap<K> {
         if fits(first.1) {
             return Some(first);
         }
-        let (mut best, mut open): (Option<(K, u32)>, _) = (None, Vec::from_iter(1..=BELOW));
+        let (mut best, mut open): (Option<(K, u32)>, Vec<u32>) = (None, (below(0)..=BELOW).collect());
         while let Some(place) = open.pop() {
             let Some(&item) = self.items.get(place as usize) else { continue };
             if best.is_some_and(|best| best.0 <= item.0) {
