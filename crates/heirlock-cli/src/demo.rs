@@ -86,9 +86,11 @@ fn in_pool(lock: impl Fn() -> scene::Acquire + Send + Sync + 'static) -> Result<
         let (name, priority) = ACTORS[who];
         drop(handle.spawn(Worker::new(name).priority(priority), task));
     };
-    let happened = runtime.block_on(Scene::new(lock, spawn).play());
-    pool.drain().blocking()?;
-    Ok(happened)
+    runtime.block_on(async {
+        let happened = Scene::new(lock, spawn).play().await;
+        pool.drain().await?;
+        Ok(happened)
+    })
 }
 
 /// Whatever guard it is.

@@ -7,8 +7,15 @@ static DEVICE: Mutex<Vec<u8>> = Mutex::named("device", Vec::new());
 
 #[tokio::main]
 async fn main() -> heirlock::Result<()> {
-    // While the alarm waits, whoever holds the device counts as 10 in every queue.
-    let alarm = Worker::new("alarm").priority(10);
-    let write = async || DEVICE.lock().timeout(Duration::from_millis(50)).await.map(|mut device| device.push(7));
-    alarm.run(write()).await
+    let (report, alarm) = (Worker::new("report"), Worker::new("alarm").priority(10));
+    let held = report.run(DEVICE.lock()).await?;
+    let waits = alarm.run(DEVICE.lock().timeout(Duration::from_millis(50)).into_future());
+    let releases = async {
+        // While the alarm waits, whoever holds the device counts as 10 in every queue.
+        println!("the report counts as {}", report.effective_priority());
+        drop(held);
+    };
+    let (device, ()) = tokio::join!(waits, releases);
+    device?.push(7);
+    Ok(())
 }

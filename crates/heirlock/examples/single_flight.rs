@@ -1,6 +1,6 @@
 //! Rebuild a cache entry once while many ask for it ("single flight").
 //!
-//! An entry expires, a hundred requests miss it in the same moment, and all hundred ask the database for it. Here the first takes the lock of that
+//! An entry is not there (any more), a hundred requests miss it in the same moment, and all hundred ask the database for it. Here the first takes the lock of that
 //! key and rebuilds; the others wait, none beyond its deadline, and read what it made. While an urgent one waits, whoever rebuilds is as urgent
 //! itself, in every queue that it stands in.
 //!

@@ -37,11 +37,11 @@ struct Inner {
 pub enum Kind {
     /// The time given was over before the lock was granted.
     Timeout,
-    /// Waiting would have closed a cycle of workers that wait for each other.
+    /// Waiting would have closed a cycle of workers that wait for each other; or a task would have waited for its own pool.
     Deadlock,
     /// Re-entry was asked for without an explicit [`Worker`](crate::Worker).
     NeedsWorker,
-    /// The lock, or the session it was asked from, is closed.
+    /// The lock, the session it was asked from, or the pool is closed.
     Closed,
     /// A holder panicked.
     Poisoned,
@@ -63,7 +63,7 @@ pub enum Kind {
     Unreachable,
     /// What is at the store's address is not ours, or of another major version.
     Incompatible,
-    /// The store answered that it could not do its work (a full disk, say).
+    /// The store answered that it could not do its work (a full disk, say); or the system gave no thread.
     Storage,
     /// A task was cancelled before it had ended.
     Cancelled,

@@ -36,7 +36,7 @@
 //!
 //! # One worker, one task
 //! A [`Worker`] is one line of work. Two tasks of one worker are polled on two threads at once some day, which is a panic: give each its own, or
-//! [fork](Worker::fork) it.
+//! [fork](Worker::fork) it. A fork that is no task of its own counts, as long as it lives, for the task of whose fork it is: that polls it.
 //!
 //! # Results that others wait for
 //! Whoever awaits a [`JoinHandle`] waits for that task, but boosts it not, as handles are for anybody. Where the urgent wait for a task's result, let
@@ -87,7 +87,7 @@ impl Pool {
     /// Runs the future as this worker, as a task of the pool. It is polled for the first time when it is its turn, not by this call.
     ///
     /// After [`drain`](Pool::drain) or [`cancel`](Pool::cancel) the future is dropped instead, and the handle says `Closed`; but while a pool is
-    /// drained, what its own tasks spawn is run.
+    /// drained, what is spawned on its own threads is run.
     ///
     /// # Panics
     /// With more than four thousand million tasks at a time.
@@ -180,6 +180,9 @@ impl fmt::Debug for Handle {
     }
 }
 
+/// How many threads a pool may have: far more than there are processors.
+const MOST: usize = 4096;
+
 /// Makes a [`Pool`].
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it is built"]
@@ -204,15 +207,15 @@ impl Builder {
         self
     }
 
-    /// Traces a poll that lasts so long or up to twice as long, with its worker's name; a second if nothing is said, at least a millisecond. With
-    /// `Duration::MAX` nobody watches.
+    /// Traces a poll that lasts for long, with its worker's name: between one and two of these spans after it began. A second if nothing is said, at
+    /// least a millisecond. With `Duration::MAX` nobody watches.
     pub fn warn_after(mut self, span: Duration) -> Builder {
         self.warn_after = span.max(Duration::from_millis(1));
         self
     }
 
     /// In whose context the threads are; in the one of the runtime in which the pool is built if nothing is said. It must outlive the pool's tasks,
-    /// as far as these use its I/O and timers.
+    /// as far as these use its I/O and timers, which a current-thread runtime drives only while it is within `block_on`.
     pub fn runtime(mut self, runtime: runtime::Handle) -> Builder {
         self.runtime = Some(runtime);
         self
@@ -221,11 +224,18 @@ impl Builder {
     /// The pool, with its threads started.
     ///
     /// # Errors
-    /// `Invalid` outside of a tokio runtime if none is given, and for no thread at all; `Storage` if the system gives no thread.
+    /// `Invalid` outside of a tokio runtime if none is given, for no thread at all or thousands, and for a name with a zero byte; `Storage` if the system
+    /// gives no thread.
     pub fn build(self) -> Result<Pool> {
         let threads = self.threads.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
         if threads == 0 {
             return Err(Error::new(Kind::Invalid, "a pool of no threads would never poll anything: give it one at least, with threads(1)"));
+        }
+        if threads > MOST {
+            return Err(Error::new(Kind::Invalid, format!("a pool has no use for {threads} threads: give it at most {MOST}")));
+        }
+        if self.name.contains('\0') {
+            return Err(Error::new(Kind::Invalid, format!("no thread can be called {:?}: give the pool a name without \\0", self.name)));
         }
         let runtime = self.runtime.map_or_else(runtime::Handle::try_current, Ok).map_err(|cause| {
             let what = "a pool's tasks need the context of a tokio runtime: build it within one, or give it one with runtime(handle)";

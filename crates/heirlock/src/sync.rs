@@ -1,5 +1,7 @@
 //! Small things around mutexes and threads that several modules need.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
@@ -9,6 +11,19 @@ use std::time::{Duration, Instant};
 /// Locks a mutex whose data stays right even if a thread panicked while it held it: every change under it is whole at each statement.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs foreign code, whose panic ends here; whether there was none. The caller traces it.
+pub(crate) fn survives(foreign: impl FnOnce()) -> bool {
+    catch_unwind(AssertUnwindSafe(foreign)).map_err(discard).is_ok()
+}
+
+/// Drops what a panic came with, which may panic itself.
+pub(crate) fn discard(payload: Box<dyn Any + Send>) {
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        // It has been enough.
+        std::mem::forget(another);
+    }
 }
 
 /// Polls the future on this thread for so long, and then drops it.

@@ -310,8 +310,17 @@ impl Drop for Inner {
         }
         // One after the other, and not each within the drop of the one before: there may be more of them than the stack has room for.
         let mut parent = self.parent.take();
-        while let Some(mut inner) = parent.and_then(|worker| Arc::into_inner(worker.0)) {
-            parent = inner.parent.take();
+        while let Some(worker) = parent {
+            parent = match Arc::try_unwrap(worker.0) {
+                Ok(mut inner) => inner.parent.take(),
+                Err(inner) => {
+                    // Whose task polled what has gone need not be polled for that any more.
+                    if *self.hook.heard.get_mut() {
+                        Worker(inner).tell_task();
+                    }
+                    None
+                }
+            };
         }
     }
 }

@@ -124,7 +124,7 @@ pub(super) fn is_one_line(number: u64) -> bool {
 
 /// Whether this thread runs tasks.
 #[cfg(feature = "tokio")]
-pub(super) fn in_runtime() -> bool {
+pub(crate) fn in_runtime() -> bool {
     tokio::runtime::Handle::try_current().is_ok()
 }
 

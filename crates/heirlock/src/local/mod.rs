@@ -30,7 +30,7 @@ mod event;
 pub mod graph;
 mod guard;
 pub(crate) mod hash;
-mod identity;
+pub(crate) mod identity;
 mod keyed;
 mod mutex;
 mod name;

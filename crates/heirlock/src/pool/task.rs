@@ -7,14 +7,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use async_task::{FallibleTask, Runnable, ScheduleInfo, WithInfo};
 use pin_project_lite::pin_project;
 
 use super::queue::TaskKey;
 use super::threads::{Entry, Shared, is_here};
+use crate::local::identity::in_runtime;
 use crate::local::tickets::Tickets;
+use crate::sync::{discard, survives};
 use crate::worker::{Follow, Run};
 use crate::{Error, Kind, Result, Worker};
 
@@ -51,7 +53,7 @@ struct End<T>(Option<std::result::Result<T, Cut>>);
 
 impl<T> Drop for End<T> {
     fn drop(&mut self) {
-        if catch_unwind(AssertUnwindSafe(|| drop(self.0.take()))).is_err() {
+        if !survives(|| drop(self.0.take())) {
             tracing::error!("a task's result, which nobody took, panicked when it was dropped");
         }
     }
@@ -91,14 +93,14 @@ where
             if overtaken {
                 task.changed();
             }
-            JoinHandle { task, result: Some(handle.fallible()) }
+            JoinHandle { task, result: Awaited::Waits(handle.fallible()) }
         }
         Err((_, turn)) => {
             // Where the future is dropped in the way in which it always is.
             task.mark_cancelled();
             turn.run();
             handle.detach();
-            JoinHandle { task, result: None }
+            JoinHandle { task, result: Awaited::Refused }
         }
     }
 }
@@ -185,11 +187,13 @@ impl<F: Future> Future for Guarded<F> {
                 output = Err(Cut::Panicked(panic));
             } else {
                 // What there is to be told already is worth more.
+                discard(panic);
                 tracing::error!(worker = this.task.worker.name(), "a task's future panicked when it was dropped");
             }
         }
         let end = if matches!(output, Err(Cut::Cancelled)) { CANCELLED } else { ENDED };
         this.task.end.store(end, Ordering::SeqCst);
+        this.task.worker.unfollow(this.task);
         // Before the result is there: whoever has that finds the task gone.
         if let Some(key) = this.task.key() {
             this.task.shared.end(key);
@@ -212,8 +216,14 @@ impl<F: Future> Future for Guarded<F> {
 #[must_use = "a task whose handle is dropped goes on, and nobody hears of its panic"]
 pub struct JoinHandle<T> {
     task: Arc<Task>,
-    /// Unless the pool has refused the task.
-    result: Option<FallibleTask<End<T>, Arc<Task>>>,
+    result: Awaited<T>,
+}
+
+enum Awaited<T> {
+    Waits(FallibleTask<End<T>, Arc<Task>>),
+    /// The pool took no more.
+    Refused,
+    Taken,
 }
 
 /// Aborts a task, from wherever it is kept.
@@ -221,8 +231,8 @@ pub struct JoinHandle<T> {
 pub struct AbortHandle(Arc<Task>);
 
 impl<T> JoinHandle<T> {
-    /// Cancels the task: its future is dropped before its next poll. Nothing happens if it has ended; a poll that has begun goes on, and if it brings
-    /// the result, that counts.
+    /// Cancels the task: its future is dropped in place of its next poll, when it is its turn, which among tasks that are more urgent and always ready
+    /// is never. Nothing happens if it has ended; a poll that has begun goes on, and if it brings the result, that counts.
     ///
     /// ```
     /// use heirlock::{Worker, pool::Pool};
@@ -244,7 +254,7 @@ impl<T> JoinHandle<T> {
 
     /// Whether the task has ended, in whatever way.
     pub fn is_finished(&self) -> bool {
-        self.result.is_none() || self.task.has_ended()
+        !matches!(self.result, Awaited::Waits(_)) || self.task.has_ended()
     }
 
     /// As whom it runs.
@@ -255,14 +265,29 @@ impl<T> JoinHandle<T> {
     /// Waits on this thread.
     ///
     /// # Errors
-    /// As when it is awaited; and `Deadlock` on a thread of the pool: the task might never have its turn.
-    pub fn blocking(self) -> Result<T> {
-        if self.result.is_some() && is_here(&self.task.shared) {
+    /// As when it is awaited. And if the task has not ended, `Deadlock` on a thread of the pool, because the task might never have its turn, and
+    /// `WouldBlock` on others within a runtime; the task goes on then.
+    pub fn blocking(mut self) -> Result<T> {
+        if let Poll::Ready(result) = Pin::new(&mut self).poll(&mut Context::from_waker(Waker::noop())) {
+            return result;
+        }
+        if is_here(&self.task.shared) {
             let what = "a task of the pool cannot block its thread to wait for another: await the handle instead";
             return Err(Error::new(Kind::Deadlock, what));
         }
+        may_block("a task")?;
         pollster::block_on(self)
     }
+}
+
+/// Whether a thread may wait here for `what`.
+pub(super) fn may_block(what: &str) -> Result<()> {
+    if in_runtime() {
+        let what =
+            format!("waiting here for {what} of a pool would block a thread of the async runtime, which may drive it: await it instead");
+        return Err(Error::new(Kind::WouldBlock, what));
+    }
+    Ok(())
 }
 
 impl AbortHandle {
@@ -282,9 +307,11 @@ impl<T> Future for JoinHandle<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
         let ended = match &mut self.result {
-            Some(result) => std::task::ready!(Pin::new(result).poll(cx)).and_then(|mut end| end.0.take()),
-            None => None,
+            Awaited::Waits(result) => std::task::ready!(Pin::new(result).poll(cx)).and_then(|mut end| end.0.take()),
+            Awaited::Refused => None,
+            Awaited::Taken => panic!("a task's handle was polled after it had given the result"),
         };
+        self.result = Awaited::Taken;
         Poll::Ready(match ended {
             Some(Ok(output)) => Ok(output),
             Some(Err(Cut::Panicked(payload))) => Err(Error::panicked(self.task.worker.name(), payload)),
@@ -301,7 +328,7 @@ impl<T> Future for JoinHandle<T> {
 
 impl<T> Drop for JoinHandle<T> {
     fn drop(&mut self) {
-        if let Some(result) = self.result.take() {
+        if let Awaited::Waits(result) = std::mem::replace(&mut self.result, Awaited::Taken) {
             result.detach();
         }
     }

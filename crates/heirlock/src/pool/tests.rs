@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::task::Poll;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use super::queue::TaskKey;
 use super::threads::State;
@@ -14,6 +14,11 @@ use super::{AbortHandle, Handle, Pool};
 use crate::local::{Domain, Mutex};
 use crate::sync::lock;
 use crate::{Result, Worker};
+
+#[path = "../../tests/common/random.rs"]
+#[allow(dead_code)]
+mod random;
+use self::random::{Random, seed};
 
 /// What the pool did, in the order in which it did it.
 #[derive(Clone, Copy, Debug)]
@@ -87,19 +92,6 @@ impl Replay {
     }
 }
 
-fn random(state: &mut u64) -> u64 {
-    // SplitMix64.
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
-}
-
-fn below(state: &mut u64, limit: usize) -> usize {
-    usize::try_from(random(state) % limit as u64).unwrap()
-}
-
 async fn pause() {
     let mut paused = false;
     std::future::poll_fn(|cx| {
@@ -143,39 +135,42 @@ impl World {
     }
 
     /// One task's life.
-    async fn live(self: Arc<World>, mut seed: u64) -> Result<u64> {
-        let seed = &mut seed;
-        for _ in 0..below(seed, 6) {
-            match below(seed, 100) {
+    async fn live(self: Arc<World>, mut random: Random) -> Result<u64> {
+        let random = &mut random;
+        for _ in 0..random.index(6) {
+            match random.index(100) {
                 0..40 => pause().await,
-                40..75 => self.hold(seed).await?,
+                40..75 => self.hold(random).await?,
                 75..85 => {
-                    let priority = i32::try_from(below(seed, 20)).unwrap() - 10;
+                    let priority = any_priority(random);
                     let other = {
                         let workers = lock(&self.workers);
-                        workers[below(seed, workers.len())].clone()
+                        workers[random.index(workers.len())].clone()
                     };
                     other.set_priority(priority);
                 }
                 85..90 => {
                     let aborts = lock(&self.aborts);
-                    if let Some(abort) = aborts.get(below(seed, TASKS)) {
+                    if let Some(abort) = aborts.get(random.index(TASKS)) {
                         abort.abort();
                         self.aborted.fetch_add(1, Ordering::Relaxed);
                     }
                 }
-                90..93 => tokio::time::sleep(Duration::from_micros(random(seed) % 500)).await,
+                90..93 => tokio::time::sleep(Duration::from_micros(random.within(0, 500))).await,
                 // Without the noise of a report.
                 93..95 => std::panic::resume_unwind(Box::new("on purpose")),
                 _ => {
-                    // An arm that holds for the whole task.
+                    // An arm, perhaps more urgent than its task, which it lifts as long as it lives.
                     let fork = Worker::current().map(|worker| worker.fork("arm"));
                     if let Some(fork) = fork {
-                        fork.run(self.hold(seed)).await?;
+                        if random.chance(50) {
+                            fork.set_priority(any_priority(random));
+                        }
+                        fork.run(self.hold(random)).await?;
                     }
                 }
             }
-            if below(seed, 40) == 0 {
+            if random.index(40) == 0 {
                 self.check();
             }
         }
@@ -183,14 +178,14 @@ impl World {
     }
 
     /// Holds one lock or two, always in the same order, and is polled meanwhile.
-    fn hold<'a>(&'a self, seed: &'a mut u64) -> Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>> {
+    fn hold<'a>(&'a self, random: &'a mut Random) -> Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>> {
         Box::pin(async move {
-            let first = below(seed, LOCKS);
+            let first = random.index(LOCKS);
             let mut guard = self.locks[first].lock().await?;
             *guard += 1;
             pause().await;
-            if first + 1 < LOCKS && below(seed, 2) == 0 {
-                let second = first + 1 + below(seed, LOCKS - first - 1);
+            if first + 1 < LOCKS && random.chance(50) {
+                let second = first + 1 + random.index(LOCKS - first - 1);
                 *self.locks[second].lock().await? += 1;
                 pause().await;
             }
@@ -199,12 +194,15 @@ impl World {
     }
 }
 
+fn any_priority(random: &mut Random) -> i32 {
+    random.pick(&[-10, -3, -1, 0, 0, 0, 1, 2, 5, 9])
+}
+
 /// Every task ends, each in the way in which it must; whose turn it is is never mistaken; and nothing is left.
 fn ten_thousand(threads: usize) {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| u64::from(since.subsec_nanos()) ^ since.as_secs());
-    let seed = std::env::var("HEIRLOCK_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(now);
+    let seed = seed();
     println!("HEIRLOCK_SEED={seed}");
-    let mut state = seed;
+    let mut random = Random::new(seed, 0);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let pool = Pool::builder().threads(threads).runtime(runtime.handle().clone()).build().unwrap();
     pool.handle.shared.state().recorded = Some(Vec::new());
@@ -222,11 +220,10 @@ fn ten_thousand(threads: usize) {
     // All are there before the first is polled.
     let plugs: Vec<_> = (0..threads).map(|_| plug(&pool)).collect();
     let mut tasks = Vec::new();
-    for number in 0..TASKS {
-        let priority = i32::try_from(below(&mut state, 20)).unwrap() - 10;
-        let worker = Worker::new(format!("task {number}")).priority(priority);
+    for number in 0..TASKS as u64 {
+        let worker = Worker::new(format!("task {number}")).priority(any_priority(&mut random));
         lock(&world.workers).push(worker.clone());
-        let task = pool.spawn(worker, Arc::clone(&world).live(random(&mut state)));
+        let task = pool.spawn(worker, Arc::clone(&world).live(Random::new(seed, 1 + number)));
         lock(&world.aborts).push(task.abort_handle());
         tasks.push(task);
     }

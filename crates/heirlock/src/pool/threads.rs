@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::hint;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::task::Waker;
@@ -14,7 +13,7 @@ use tokio::runtime;
 use super::queue::{Queue, TaskKey};
 use super::task::{Task, Turn};
 use crate::local::Event;
-use crate::sync::lock;
+use crate::sync::{lock, survives};
 
 /// What the threads, the handles and the tasks of a pool share.
 pub(super) struct Shared {
@@ -124,6 +123,8 @@ impl Shared {
                 HERE.set(Arc::downgrade(&shared));
                 let _context = shared.runtime.enter();
                 shared.work(index);
+                // What destructors of this thread spawn now would never be polled.
+                HERE.set(Weak::new());
             }
         });
         if started.is_err() {
@@ -158,10 +159,11 @@ impl Shared {
                 continue;
             };
             self.ready.store(state.queue.ready() > 0, Ordering::Relaxed);
-            // It was the one who would see that there is more.
-            if std::mem::take(&mut looked) && state.queue.ready() > 0 && state.idle > state.woken {
-                state.woken += 1;
-                self.bell.notify_one();
+            if std::mem::take(&mut looked) {
+                // What became ready during the look rang no bell, so this thread rings for it.
+                let wakes = state.queue.ready().min(state.idle.saturating_sub(state.woken));
+                state.woken += wakes;
+                (0..wakes).for_each(|_| self.bell.notify_one());
             }
             state.begun += 1;
             state.polls[index] = Some(Polling { number: state.begun, task: key });
@@ -172,7 +174,7 @@ impl Shared {
             }
             drop(state);
             // Panics of the task are caught within. What is left is the waker of whoever awaits it, which is foreign code.
-            if catch_unwind(AssertUnwindSafe(|| turn.run())).is_err() {
+            if !survives(|| _ = turn.run()) {
                 tracing::error!(pool = self.name, "the waker of who awaits a task panicked");
             }
             state = lock(&self.state);

@@ -1,11 +1,10 @@
 //! Who hears of a worker's changes of priority.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use super::{Inner, Worker};
-use crate::sync::lock;
+use crate::sync::{lock, survives};
 
 /// From how many forks on those that have gone are swept out before another comes.
 const SWEPT: usize = 8;
@@ -14,7 +13,7 @@ const SWEPT: usize = 8;
 #[derive(Default)]
 pub(super) struct Hook {
     /// Whether there is anybody: of the worker's own, or of those whose fork it is, or of its forks. Never false again.
-    heard: AtomicBool,
+    pub(super) heard: AtomicBool,
     /// In one mutex, for who tells of a change needs all of it.
     family: Mutex<Family>,
 }
@@ -22,7 +21,9 @@ pub(super) struct Hook {
 #[derive(Default)]
 struct Family {
     own: Option<Arc<dyn Fn() + Send + Sync>>,
-    /// The tasks in which it is polled: one, for most workers.
+    /// It has, or had, a task of its own: it is not polled with whose fork it is.
+    apart: bool,
+    /// Its tasks that have not ended: one, for most workers.
     task: Option<Weak<dyn Follow>>,
     more: Vec<Weak<dyn Follow>>,
     /// Its forks, without those of forks.
@@ -34,10 +35,17 @@ struct Family {
 impl Family {
     #[cfg(feature = "tokio")]
     fn follow(&mut self, task: Weak<dyn Follow>) {
-        self.more.retain(|task| task.strong_count() > 0);
-        match &mut self.task {
-            Some(first) if first.strong_count() > 0 => self.more.push(task),
-            first => *first = Some(task),
+        self.apart = true;
+        if self.task.is_none() { self.task = Some(task) } else { self.more.push(task) }
+    }
+
+    #[cfg(feature = "tokio")]
+    fn unfollow(&mut self, task: *const ()) {
+        let is = |other: &Weak<dyn Follow>| std::ptr::addr_eq(other.as_ptr(), task);
+        if self.task.as_ref().is_some_and(is) {
+            self.task = self.more.pop();
+        } else {
+            self.more.retain(|other| !is(other));
         }
     }
 
@@ -47,6 +55,10 @@ impl Family {
             self.room = SWEPT.max(2 * self.forks.len());
         }
         self.forks.push(Arc::downgrade(&fork.0));
+    }
+
+    fn tasks(&self) -> (Option<Arc<dyn Follow>>, Vec<Arc<dyn Follow>>) {
+        (self.task.as_ref().and_then(Weak::upgrade), self.more.iter().filter_map(Weak::upgrade).collect())
     }
 
     fn forks(&self) -> Vec<Worker> {
@@ -84,18 +96,37 @@ impl Worker {
         drop(old);
     }
 
-    /// The task follows the worker's changes of priority, and those of its forks, which are polled with it.
+    /// The task follows the worker's changes of priority, and those of its forks that have no task of their own: they are polled with it.
     #[cfg(feature = "tokio")]
     pub(crate) fn follow(&self, task: Weak<dyn Follow>) {
         lock(&self.0.hook.family).follow(task);
         self.be_heard();
+        // If it was polled with another, it is no more.
+        if let Some(parent) = self.parent() {
+            parent.tell_task();
+        }
     }
 
-    /// The priority at which the worker is to be polled: its own effective one or the highest of its forks, for they are polled within it.
+    /// The task has ended.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn unfollow(&self, task: &Arc<impl Follow>) {
+        lock(&self.0.hook.family).unfollow(Arc::as_ptr(task).cast());
+    }
+
+    /// The priority at which the worker's task is to be polled: its effective one, or the highest of the forks that are polled within it.
     #[cfg(feature = "tokio")]
     pub(crate) fn polling_priority(&self) -> i32 {
         let mut highest = self.effective_priority();
-        self.each_fork(|fork| highest = highest.max(fork.inherited_priority()));
+        let mut open = lock(&self.0.hook.family).forks();
+        while let Some(fork) = open.pop() {
+            let family = lock(&fork.0.hook.family);
+            if family.apart {
+                continue;
+            }
+            open.append(&mut family.forks());
+            drop(family);
+            highest = highest.max(fork.inherited_priority());
+        }
         highest
     }
 
@@ -134,29 +165,43 @@ impl Worker {
 
     /// Calls who wants to know that the effective priority may have changed. Never under a mutex.
     pub(crate) fn tell_change(&self) {
-        let mut open = self.tell(true);
+        let (mut open, apart) = self.tell();
         while let Some(fork) = open.pop() {
-            open.append(&mut fork.tell(true));
+            open.append(&mut fork.tell().0);
         }
-        // They do not gain by it, but may be polled sooner.
-        self.and_parents().skip(1).for_each(|parent| drop(parent.tell(false)));
+        if let Some(parent) = self.parent().filter(|_| !apart) {
+            parent.tell_task();
+        }
     }
 
-    /// Calls its hook, if that concerns it, and its tasks. Its forks.
-    fn tell(&self, hook: bool) -> Vec<Worker> {
+    /// Tells the task in which it is polled: its own, or that of whose fork it is, or the next above. These do not gain by a change of their forks, but
+    /// may be polled sooner.
+    pub(super) fn tell_task(&self) {
+        for worker in self.and_parents() {
+            let family = lock(&worker.0.hook.family);
+            let ((task, more), apart) = (family.tasks(), family.apart);
+            drop(family);
+            for task in task.into_iter().chain(more) {
+                task.changed();
+            }
+            if apart {
+                return;
+            }
+        }
+    }
+
+    /// Calls its hook and its tasks. Its forks, and whether it is polled apart from whose fork it is.
+    fn tell(&self) -> (Vec<Worker>, bool) {
         let family = lock(&self.0.hook.family);
-        let own = family.own.clone().filter(|_| hook);
-        let task = family.task.as_ref().and_then(Weak::upgrade);
-        let more: Vec<Arc<dyn Follow>> = family.more.iter().filter_map(Weak::upgrade).collect();
-        let forks = family.forks();
+        let (own, forks, (task, more), apart) = (family.own.clone(), family.forks(), family.tasks(), family.apart);
         drop(family);
         // Foreign code: whoever changed the priority has no part in its panic.
-        if own.is_some_and(|own| catch_unwind(AssertUnwindSafe(|| own())).is_err()) {
+        if own.is_some_and(|own| !survives(|| own())) {
             tracing::error!(worker = self.name(), "a hook on a change of priority panicked; what called it goes on");
         }
         for task in task.into_iter().chain(more) {
             task.changed();
         }
-        forks
+        (forks, apart)
     }
 }

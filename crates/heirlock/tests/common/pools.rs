@@ -1,5 +1,6 @@
 //! What the tests of the pool share.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use heirlock::pool::{Builder, JoinHandle, Pool};
@@ -59,5 +60,14 @@ impl Plug {
     pub(crate) fn pull(self) -> Result<()> {
         self.release.send(()).unwrap();
         self.task.blocking()
+    }
+}
+
+/// Counts when it is dropped.
+pub(crate) struct Counted(pub(crate) Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
     }
 }

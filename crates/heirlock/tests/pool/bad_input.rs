@@ -19,8 +19,14 @@ fn a_pool_needs_threads_and_a_runtime() {
     let error = builder(&runtime()).threads(0).build().unwrap_err();
     assert!(error.is_invalid() && error.to_string().contains("threads(1)"), "{error}");
     let runtime = runtime();
-    let _context = runtime.enter();
-    let pool = Pool::builder().build().unwrap();
+    let error = builder(&runtime).threads(usize::MAX).build().unwrap_err();
+    assert!(error.is_invalid() && error.to_string().contains("at most 4096"), "{error}");
+    let error = builder(&runtime).name("a\0b").build().unwrap_err();
+    assert!(error.is_invalid() && error.to_string().contains("without"), "{error}");
+    let pool = {
+        let _context = runtime.enter();
+        Pool::builder().build().unwrap()
+    };
     assert_eq!(pool.spawn(Worker::new("task"), async { 7 }).blocking().unwrap(), 7);
 }
 
@@ -55,6 +61,43 @@ fn ended_from_inside() {
         assert!(error.is_deadlock(), "{error}");
         assert!(error.to_string().contains("cannot wait for the pool's end"), "{error}");
     }
+}
+
+/// Where it might drive the very task that it waits for, a thread is not blocked.
+#[test]
+fn blocking_in_a_runtime_is_refused() {
+    let current = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    current.block_on(async {
+        let pool = Pool::builder().threads(1).build().unwrap();
+        let task = pool.spawn(Worker::new("task"), tokio::time::sleep(Duration::from_millis(10)));
+        let error = task.blocking().unwrap_err();
+        assert!(error.is_would_block() && error.to_string().contains("await it instead"), "{error}");
+        let ended = pool.spawn(Worker::new("ended"), async { 7 });
+        while !ended.is_finished() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(ended.blocking().unwrap(), 7);
+        drop(pool.spawn(Worker::new("task"), tokio::time::sleep(Duration::from_millis(10))));
+        let error = pool.drain().blocking().unwrap_err();
+        assert!(error.is_would_block(), "{error}");
+    });
+}
+
+/// A shutdown that was begun elsewhere and is waited for by a task of the pool, too.
+#[test]
+fn a_shutdown_that_is_moved_into_the_pool() {
+    let runtime = runtime();
+    let pool = pool(&runtime, 1);
+    let handle = pool.handle().clone();
+    let (give, given) = mpsc::channel::<<heirlock::pool::Shutdown as IntoFuture>::IntoFuture>();
+    let task = handle.spawn(Worker::new("task"), async move {
+        let shutdown = given.recv().unwrap();
+        shutdown.await
+    });
+    let mut shutdown = pool.drain().into_future();
+    assert!(shutdown.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_pending());
+    give.send(shutdown).unwrap();
+    assert!(task.blocking().unwrap().unwrap_err().is_deadlock());
 }
 
 #[test]
@@ -98,7 +141,8 @@ fn a_task_that_never_yields_is_traced() {
     hears(again, || {});
     go.send(()).unwrap();
     assert!(busy.blocking().unwrap());
-    drop(pool.spawn(Worker::new(calm), std::future::pending::<()>()));
+    // Several spans long, but polled for none of them.
+    pool.spawn(Worker::new(calm), async { tokio::time::sleep(Duration::from_millis(50)).await }).blocking().unwrap();
     drop(pool);
     assert_eq!((said(name).len(), said(again).len(), said(calm).len()), (1, 1, 0));
 }

@@ -1,13 +1,15 @@
 //! The end of a pool: nothing is lost.
 
+use std::cell::RefCell;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::common::polls::pause;
-use crate::common::pools::{Log, Plug, pool, runtime, worker};
+use crate::common::pools::{Counted, Log, Plug, pool, runtime, worker};
 use heirlock::Worker;
 use heirlock::local::Event;
-use heirlock::pool::Handle;
+use heirlock::pool::{Handle, JoinHandle};
 
 fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -127,4 +129,95 @@ fn an_empty_pool_ends_at_once() {
     let runtime = runtime();
     assert_eq!(pool(&runtime, 8).drain().blocking().unwrap(), 0);
     assert_eq!(pool(&runtime, 8).cancel().blocking().unwrap(), 0);
+}
+
+/// Ten thousand are under way when the pool ends, in each way: all end, and none that was cancelled is not counted.
+#[test]
+fn none_of_ten_thousand_is_lost() {
+    const TASKS: usize = 10_000;
+    let runtime = runtime();
+    for threads in [1, 2, 8] {
+        for way in ["drain", "cancel", "drain for a while", "drop"] {
+            let pool = pool(&runtime, threads);
+            let gone = Arc::new(AtomicUsize::new(0));
+            let tasks: Vec<_> = (0..TASKS)
+                .map(|number| {
+                    let counted = Counted(Arc::clone(&gone));
+                    let priority = i32::try_from(number % 20).unwrap();
+                    pool.spawn(worker("task", priority), async move {
+                        let _counted = counted;
+                        for turn in 0..number % 9 {
+                            if (number + turn) % 3 == 0 {
+                                tokio::time::sleep(ms(number as u64 % 7)).await;
+                            } else {
+                                pause().await;
+                            }
+                        }
+                        if number % 50 == 0 {
+                            // Without the noise of a report.
+                            std::panic::resume_unwind(Box::new(number));
+                        }
+                    })
+                })
+                .collect();
+            let said = match way {
+                "drain" => Some(pool.drain().blocking().unwrap()),
+                "cancel" => Some(pool.cancel().blocking().unwrap()),
+                "drop" => {
+                    drop(pool);
+                    None
+                }
+                _ => Some(pool.drain().timeout(ms(5)).blocking().unwrap()),
+            };
+            let (mut cancelled, mut panicked) = (0, 0);
+            for task in tasks {
+                match task.blocking() {
+                    Ok(()) => {}
+                    Err(error) if error.is_cancelled() => cancelled += 1,
+                    Err(error) => panicked += usize::from(error.is_panicked()),
+                }
+            }
+            assert_eq!(gone.load(Ordering::SeqCst), TASKS, "{way} of {threads}");
+            assert!(said.is_none_or(|said| said == cancelled), "{way} of {threads}: {said:?} but {cancelled}");
+            assert!(way != "drain" || (cancelled, panicked) == (0, TASKS / 50), "{cancelled}, {panicked}");
+        }
+    }
+}
+
+/// The deadline of who drains is for its locks.
+#[test]
+fn a_deadline_of_who_drains_cuts_nothing_short() {
+    let runtime = runtime();
+    for limit in [None, Some(Duration::from_secs(60))] {
+        let pool = pool(&runtime, 1);
+        let task = pool.spawn(Worker::new("task"), async {
+            tokio::time::sleep(ms(100)).await;
+            7
+        });
+        let drains = Worker::new("drains").deadline(Instant::now() + ms(5));
+        let shutdown = match limit {
+            Some(limit) => pool.drain().timeout(limit),
+            None => pool.drain(),
+        };
+        assert_eq!(runtime.block_on(drains.run(shutdown.into_future())).unwrap(), 0);
+        assert_eq!(task.blocking().unwrap(), 7);
+    }
+}
+
+/// What a thread of the pool spawns when it ends comes too late, and is told so.
+#[test]
+fn a_thread_that_ends_spawns_nothing() {
+    struct Late(Handle, std::sync::mpsc::Sender<JoinHandle<()>>);
+    impl Drop for Late {
+        fn drop(&mut self) {
+            let _ = self.1.send(self.0.spawn(Worker::new("late"), async {}));
+        }
+    }
+    thread_local! { static LATE: RefCell<Option<Late>> = const { RefCell::new(None) }; }
+    let runtime = runtime();
+    let pool = pool(&runtime, 1);
+    let ((sender, lates), handle) = (std::sync::mpsc::channel(), pool.handle().clone());
+    pool.spawn(Worker::new("task"), async move { LATE.set(Some(Late(handle, sender))) }).blocking().unwrap();
+    pool.drain().blocking().unwrap();
+    assert!(lates.recv().unwrap().blocking().unwrap_err().is_closed());
 }

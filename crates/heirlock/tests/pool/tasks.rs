@@ -6,20 +6,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::common::polls::pause;
-use crate::common::pools::{Plug, pool, runtime, worker};
+use crate::common::pools::{Counted, Plug, pool, runtime, worker};
 use heirlock::local::{Event, Promise};
 use heirlock::pool::{AbortHandle, Handle, JoinHandle, Pool};
 use heirlock::{Result, Worker};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
-/// Counts when it is dropped.
-struct Counted(Arc<AtomicUsize>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-}
 
 #[test]
 fn handles_cross_threads() {
@@ -100,6 +91,13 @@ fn what_panics_when_dropped_ends_nobody_else() {
             assert!(std::thread::panicking(), "bomb");
         }
     }
+    /// What it panics with panics, too.
+    struct Chain;
+    impl Drop for Chain {
+        fn drop(&mut self) {
+            std::panic::resume_unwind(Box::new(Bomb));
+        }
+    }
     let runtime = runtime();
     let pool = pool(&runtime, 1);
     // Captured, and so dropped with the future after it has given its result.
@@ -119,6 +117,14 @@ fn what_panics_when_dropped_ends_nobody_else() {
     let plug = Plug::new(&pool);
     drop(pool.spawn(Worker::new("result"), async { Bomb }));
     plug.pull().unwrap();
+    drop(pool.spawn(Worker::new("result that goes on"), async { Chain }));
+    let chain = Chain;
+    let mut chain = Some(chain);
+    let kept = pool.spawn(Worker::new("kept"), std::future::poll_fn(move |_| Poll::Ready(chain.as_mut().map(|_| 7))));
+    assert_eq!(kept.blocking().unwrap(), Some(7));
+    let hooked = Worker::new("hooked");
+    hooked.on_priority_change(|| drop(Chain));
+    hooked.set_priority(1);
     // Refused.
     let closed = self::pool(&runtime, 1);
     let handle = closed.handle().clone();
@@ -233,6 +239,16 @@ fn a_task_outlives_its_handle() {
         };
         assert_eq!(value.unwrap(), 7);
     });
+}
+
+#[test]
+#[should_panic(expected = "polled after it had given the result")]
+fn a_handle_gives_its_result_once() {
+    let runtime = runtime();
+    let pool = pool(&runtime, 1);
+    let mut task = pool.spawn(Worker::new("task"), async { 7 });
+    assert_eq!(pollster::block_on(&mut task).unwrap(), 7);
+    let _again = pollster::block_on(&mut task);
 }
 
 /// Tasks spawn tasks and wait for them, on one thread, too.

@@ -1,7 +1,8 @@
 //! Whose turn it is.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::common::polls::{Hand, pause};
 use crate::common::pools::{Log, Plug, pool, runtime, worker};
@@ -171,6 +172,71 @@ fn a_chain_moves_its_end() {
     assert_eq!(said[0], "low", "{said:?}");
 }
 
+/// A fork counts for the task that polls it as long as it lives, and not if it ever had a task of its own.
+#[test]
+fn a_fork_counts_where_it_is_polled() {
+    let runtime = runtime();
+    let pool = pool(&runtime, 1);
+    let (log, plug) = (Log::default(), Plug::new(&pool));
+    let parents = ["with a fork", "whose fork has gone", "whose fork is a task", "whose fork's fork has gone"].map(|name| worker(name, 0));
+    let mut tasks: Vec<_> = parents.iter().map(|parent| names(&pool, parent, &log)).collect();
+    let _fork = parents[0].fork("fork").priority(50);
+    drop(parents[1].fork("gone").priority(50));
+    tasks.push(names(&pool, &parents[2].fork("fork as a task").priority(40), &log));
+    let between = parents[3].fork("between");
+    drop(between.fork("gone").priority(50));
+    tasks.push(names(&pool, &worker("ten", 10), &log));
+    plug.pull().unwrap();
+    end(tasks);
+    // Although the handles keep it, the fork that was a task is not polled with its parent.
+    let rest = ["ten", "whose fork has gone", "whose fork is a task", "whose fork's fork has gone"];
+    assert_eq!(log.said(), [&["with a fork", "fork as a task"][..], &rest].concat());
+}
+
+/// Whatever threads do when some become ready at once, looking, asleep or in between: each thread polls one.
+#[test]
+fn all_threads_are_woken() {
+    const THREADS: usize = 4;
+    let runtime = runtime();
+    let pool = pool(&runtime, THREADS);
+    for round in 0..1_000_usize {
+        let (note, there, now) = (Arc::new(tokio::sync::Notify::new()), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let tasks: Vec<_> = (0..THREADS)
+            .map(|_| {
+                let (note, now) = (Arc::clone(&note), Arc::clone(&now));
+                let there = Arc::clone(&there);
+                pool.spawn(Worker::new("task"), async move {
+                    let mut notified = std::pin::pin!(note.notified());
+                    notified.as_mut().enable();
+                    there.fetch_add(1, Ordering::SeqCst);
+                    notified.await;
+                    now.fetch_add(1, Ordering::SeqCst);
+                    // Each keeps its thread until all are polled. What is not woken waits for ever.
+                    let from = Instant::now();
+                    while now.load(Ordering::SeqCst) < THREADS {
+                        assert!(from.elapsed() < Duration::from_secs(30), "{now:?} of {THREADS} are polled, in round {round}");
+                        std::thread::yield_now();
+                    }
+                })
+            })
+            .collect();
+        // All wait, and some of the threads are asleep.
+        while there.load(Ordering::SeqCst) < THREADS {
+            std::thread::yield_now();
+        }
+        let last = pool.spawn(Worker::new("last"), async {});
+        while !last.is_finished() {
+            std::hint::spin_loop();
+        }
+        // Now one of them looks for more.
+        for _ in 0..round % 100 {
+            std::hint::spin_loop();
+        }
+        note.notify_waiters();
+        end(tasks);
+    }
+}
+
 /// As many are polled at a time as there are threads, and no more.
 #[test]
 fn each_thread_polls_one() -> Result<()> {
@@ -179,7 +245,9 @@ fn each_thread_polls_one() -> Result<()> {
     let plugs = [Plug::new(&pool), Plug::new(&pool)];
     let (log, [first, second]) = (Log::default(), plugs);
     let third = names(&pool, &worker("third", i32::MAX), &log);
-    assert!(!third.is_finished());
+    // Nobody comes to poll it: there is no condition to wait for.
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(!third.is_finished() && format!("{pool:?}").contains("ready: 1"));
     first.pull()?;
     third.blocking()?;
     second.pull()

@@ -1,11 +1,11 @@
 //! Whom an event concerns.
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
 use crate::Worker;
 use crate::local::identity::Owner;
+use crate::sync::survives;
 
 /// What is called when the mutex has been released: wakers, and hooks on changes of priority. Both are foreign code, which may come back here.
 #[derive(Default)]
@@ -69,7 +69,7 @@ impl Drop for Wakes {
 /// A waker is foreign code. A panic of it ends here, and is traced: whoever acquires or releases a lock has no part in it, nor has who is to be
 /// called next, nor has the timer's thread.
 fn wake(waker: Waker) {
-    if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+    if !survives(|| waker.wake()) {
         tracing::error!("a waker panicked; the lock that called it goes on");
     }
 }
