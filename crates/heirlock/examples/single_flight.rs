@@ -1,8 +1,8 @@
 //! Rebuild a cache entry once while many ask for it ("single flight").
 //!
-//! An entry is not there (any more), a hundred requests miss it in the same moment, and all hundred ask the database for it. Here the first takes the lock of that
-//! key and rebuilds; the others wait, none beyond its deadline, and read what it made. While an urgent one waits, whoever rebuilds is as urgent
-//! itself, in every queue that it stands in.
+//! An entry is not there, or no more; a hundred requests miss it in the same moment, and all hundred ask the database for it. Here the first takes
+//! the lock of that key and rebuilds; the others wait, none beyond its deadline, and read what it made. While an urgent one waits, whoever rebuilds
+//! is as urgent itself, in every queue that it stands in.
 //!
 //! You do not need this for a value that is made once for good (`OnceCell`), or where rebuilding costs less than the wait.
 

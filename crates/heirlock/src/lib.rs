@@ -54,6 +54,10 @@ pub mod observe;
 #[cfg(feature = "tokio")]
 pub mod pool;
 mod process;
+#[cfg(test)]
+#[path = "../tests/common/random.rs"]
+#[allow(dead_code)] // Not all of it is used with each set of features.
+mod random;
 pub mod store;
 mod sync;
 mod worker;

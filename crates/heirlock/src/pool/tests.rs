@@ -12,13 +12,9 @@ use super::queue::TaskKey;
 use super::threads::State;
 use super::{AbortHandle, Handle, Pool};
 use crate::local::{Domain, Mutex};
+use crate::random::{Random, seed};
 use crate::sync::lock;
 use crate::{Result, Worker};
-
-#[path = "../../tests/common/random.rs"]
-#[allow(dead_code)]
-mod random;
-use self::random::{Random, seed};
 
 /// What the pool did, in the order in which it did it.
 #[derive(Clone, Copy, Debug)]

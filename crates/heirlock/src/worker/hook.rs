@@ -32,6 +32,9 @@ struct Family {
     room: usize,
 }
 
+/// The first of them, and the others; apart, so that one costs no allocation.
+type Tasks = (Option<Arc<dyn Follow>>, Vec<Arc<dyn Follow>>);
+
 impl Family {
     #[cfg(feature = "tokio")]
     fn follow(&mut self, task: Weak<dyn Follow>) {
@@ -57,7 +60,7 @@ impl Family {
         self.forks.push(Arc::downgrade(&fork.0));
     }
 
-    fn tasks(&self) -> (Option<Arc<dyn Follow>>, Vec<Arc<dyn Follow>>) {
+    fn tasks(&self) -> Tasks {
         (self.task.as_ref().and_then(Weak::upgrade), self.more.iter().filter_map(Weak::upgrade).collect())
     }
 

@@ -17,11 +17,8 @@ use crate::lease::{
     Answer, Beat, Book, Enter, Evict, Key, Leave, Left, News, Outcome, Rest, Rows, SessionId, State, Token, Told, Tombstone, Was,
 };
 
+use crate::random;
 use crate::store::ledger_vectors::{Replayed, Subject, replay_all};
-
-#[path = "../../../tests/common/random.rs"]
-#[allow(dead_code)] // Not all of it is used here.
-mod random;
 
 /// The server that `ci/services` has started.
 fn server() -> String {
