@@ -110,7 +110,7 @@ where
 fn ready(turn: Turn, info: ScheduleInfo) {
     let task = Arc::clone(turn.metadata());
     if let Some(key) = task.key() {
-        // If it was woken while it was polled, the thread that polled it looks for the next anyway.
+        // Woken while it was polled, it is scheduled by the thread that polled it.
         task.shared.ready(key, turn, info.woken_while_running);
     }
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::hint;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 use std::thread;
 
@@ -80,6 +80,8 @@ const LOOKS: usize = 200;
 thread_local! {
     /// The pool whose thread this is.
     static HERE: RefCell<Weak<Shared>> = const { RefCell::new(Weak::new()) };
+    /// The task that this thread polls, if it was woken meanwhile and so is ready again: queued when the thread has the mutex anyway, to pop the next.
+    static AGAIN: RefCell<Option<Turn>> = const { RefCell::new(None) };
 }
 
 /// The pool whose thread this is.
@@ -177,8 +179,12 @@ impl Shared {
             if !survives(|| _ = turn.run()) {
                 tracing::error!(pool = self.name, "the waker of who awaits a task panicked");
             }
+            let again = AGAIN.take();
             state = lock(&self.state);
             state.polls[index] = None;
+            if let Some(turn) = again {
+                state.push(key, turn);
+            }
         }
         state.threads -= 1;
         let last = state.threads == 0;
@@ -213,21 +219,23 @@ impl Shared {
         }
         let key = state.queue.insert(priority, entry);
         let answer = told(key);
-        self.push(state, key, turn, false);
+        self.push(state, key, turn);
         Ok(answer)
     }
 
-    /// The task is to be polled; `soon` if this thread is about to look for somebody to poll.
-    pub(super) fn ready(&self, key: TaskKey, turn: Turn, soon: bool) {
-        self.push(lock(&self.state), key, turn, soon);
+    /// The task is to be polled; `again` if this thread polls it.
+    pub(super) fn ready(&self, key: TaskKey, turn: Turn, again: bool) {
+        if again {
+            AGAIN.set(Some(turn));
+        } else {
+            self.push(lock(&self.state), key, turn);
+        }
     }
 
-    fn push(&self, mut state: std::sync::MutexGuard<'_, State>, key: TaskKey, turn: Turn, soon: bool) {
-        state.queue.push(key, turn);
-        #[cfg(test)]
-        state.record(|state| super::tests::Recorded::ready(state, key));
+    fn push(&self, mut state: MutexGuard<'_, State>, key: TaskKey, turn: Turn) {
+        state.push(key, turn);
         // Each that was woken looks at the queue before it waits again, so none is needed beyond them.
-        let wakes = !soon && !state.looks && state.idle > state.woken;
+        let wakes = !state.looks && state.idle > state.woken;
         self.ready.store(true, Ordering::Relaxed);
         state.woken += usize::from(wakes);
         drop(state);
@@ -302,12 +310,18 @@ impl Shared {
         (state.queue.len(), state.queue.ready())
     }
 
-    pub(super) fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
 }
 
 impl State {
+    fn push(&mut self, key: TaskKey, turn: Turn) {
+        self.queue.push(key, turn);
+        #[cfg(test)]
+        self.record(|state| super::tests::Recorded::ready(state, key));
+    }
+
     /// Whether nothing will ever have to be polled again.
     fn is_over(&self) -> bool {
         self.phase != Phase::Open && self.queue.len() == 0

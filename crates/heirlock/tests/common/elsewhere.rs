@@ -60,7 +60,7 @@ pub(crate) fn assert_passes(mut command: Command) {
 /// Writes until nothing more fits; what makes room again when it is removed.
 pub(crate) fn fill(disk: &Path) -> PathBuf {
     let path = disk.join("filler");
-    let mut file = File::options().create(true).append(true).open(&path).unwrap();
+    let mut file = File::create(&path).unwrap();
     // The last blocks one by one.
     for size in [4096, 512, 1] {
         while file.write_all(&vec![1; size]).is_ok() {}

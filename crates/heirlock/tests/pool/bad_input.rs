@@ -141,8 +141,10 @@ fn a_task_that_never_yields_is_traced() {
     hears(again, || {});
     go.send(()).unwrap();
     assert!(busy.blocking().unwrap());
-    // Several spans long, but polled for none of them.
-    pool.spawn(Worker::new(calm), async { tokio::time::sleep(Duration::from_millis(50)).await }).blocking().unwrap();
+    drop(pool);
+    // Two spans long, but polled for none of them, however busy the machine is.
+    let pool = builder(&runtime).threads(1).warn_after(Duration::from_millis(200)).build().unwrap();
+    pool.spawn(Worker::new(calm), async { tokio::time::sleep(Duration::from_millis(450)).await }).blocking().unwrap();
     drop(pool);
     assert_eq!((said(name).len(), said(again).len(), said(calm).len()), (1, 1, 0));
 }

@@ -9,14 +9,14 @@ use rusqlite::Connection;
 
 use super::file::{Claim, FileId};
 use super::idle;
-use super::log::{Log, make_room};
+use super::log::Log;
 use super::mailbox::{Job, Mail, Mailbox};
 use super::notify::Notices;
 use super::rows::KeyRows;
 use super::schema;
 use super::sql::{Sql, Statements};
 use super::time::{StoreClock, StoreTime};
-use super::trouble::{Patience, explain, is_full};
+use super::trouble::{Patience, explain};
 use crate::lease::ledger::{self, Now};
 use crate::lease::{Answer, Beat, Key, KeyView, Outcome, Rows, SessionId, Sink, Told};
 use crate::{Error, Kind, Result};
@@ -225,7 +225,7 @@ impl<'c> Engine<'c> {
     pub(super) fn transaction<T>(
         &mut self,
         gave_up: GaveUp<'_>,
-        mut work: impl FnMut(&mut Statements<'c>, StoreTime) -> rusqlite::Result<T>,
+        work: impl FnOnce(&mut Statements<'c>, StoreTime) -> rusqlite::Result<T>,
     ) -> Result<T> {
         let boot = std::mem::take(&mut self.outside.boot);
         let done = self.transaction_of_any_boot(gave_up, |sql, time| {
@@ -245,25 +245,20 @@ impl<'c> Engine<'c> {
     pub(super) fn transaction_of_any_boot<T>(
         &mut self,
         gave_up: GaveUp<'_>,
-        mut work: impl FnMut(&mut Statements<'c>, StoreTime) -> rusqlite::Result<T>,
+        work: impl FnOnce(&mut Statements<'c>, StoreTime) -> rusqlite::Result<T>,
     ) -> Result<T> {
         let (sql, path) = (&mut self.sql, &self.outside.path);
-        let mut is_first = true;
-        loop {
-            let begin = sql.get(Sql::Begin).map_err(|cause| explain(path, cause))?;
-            Patience::new(gave_up).busy(path, || begin.raw_execute())?;
-            // Not before: whoever waited for the file for a second would act on a time that others have left behind.
-            let now = self.outside.clock.now();
-            let cause = match work(sql, now).and_then(|done| sql.run(Sql::Commit).map(|()| done)) {
-                Ok(done) => return Ok(done),
-                Err(cause) => cause,
-            };
-            if !sql.db().is_autocommit() && sql.run(Sql::Rollback).is_err() {
-                self.broken = true;
-            }
-            // Perhaps it is the log that fills the disk.
-            if !std::mem::take(&mut is_first) || self.broken || !is_full(&cause) || !make_room(sql.db()) {
-                return Err(explain(path, cause));
+        let begin = sql.get(Sql::Begin).map_err(|cause| explain(path, cause))?;
+        Patience::new(gave_up).busy(path, || begin.raw_execute())?;
+        // Not before: whoever waited for the file for a second would act on a time that others have left behind.
+        let now = self.outside.clock.now();
+        match work(sql, now).and_then(|done| sql.run(Sql::Commit).map(|()| done)) {
+            Ok(done) => Ok(done),
+            Err(cause) => {
+                if !sql.db().is_autocommit() && sql.run(Sql::Rollback).is_err() {
+                    self.broken = true;
+                }
+                Err(explain(path, cause))
             }
         }
     }
@@ -278,7 +273,7 @@ impl<'c> Engine<'c> {
         &mut self,
         name: &str,
         gave_up: GaveUp<'_>,
-        mut verb: impl FnMut(&mut KeyRows<'_, 'c>, Now<'_>) -> rusqlite::Result<Outcome<T>>,
+        verb: impl FnOnce(&mut KeyRows<'_, 'c>, Now<'_>) -> rusqlite::Result<Outcome<T>>,
     ) -> Result<Outcome<T>> {
         let outcome = self.transaction(gave_up, |sql, time| {
             let mut rows = KeyRows::load(sql, name)?;

@@ -25,13 +25,6 @@ const TOO_LONG: u32 = 4;
 /// When it has grown by this part of it more, it is tried again.
 const MORE: u32 = 4;
 
-/// Writes the log back, for a disk that is full: what comes next is written over it from its beginning, and needs no more room. Whether that was done.
-pub(super) fn make_room(db: &Connection) -> bool {
-    let done = db.wal_checkpoint_v2(Some("main"), CheckpointMode::RESTART);
-    tracing::debug!(?done, "the disk is full: the log was written back");
-    done.is_ok()
-}
-
 /// The log of one connection.
 pub(super) struct Log {
     /// Its length in pages at this connection's last commit.

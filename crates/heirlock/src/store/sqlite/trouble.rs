@@ -64,17 +64,12 @@ pub(super) fn is_busy(cause: &SqlError) -> bool {
     matches!(cause.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed))
 }
 
-/// Whether there was no room on the disk.
-pub(super) fn is_full(cause: &SqlError) -> bool {
-    cause.sqlite_error_code() == Some(ErrorCode::DiskFull)
-}
-
 /// An error in the store's words.
 pub(super) fn explain(path: &Path, cause: SqlError) -> Error {
     let path = path.display();
     let (kind, what) = match cause.sqlite_error_code() {
         _ if is_busy(&cause) => (Kind::Unreachable, format!("other processes keep {path} busy: try again")),
-        _ if is_full(&cause) => (Kind::Storage, format!("the disk of {path} is full: free some space")),
+        Some(ErrorCode::DiskFull) => (Kind::Storage, format!("the disk of {path} is full: free some space")),
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
             (Kind::Incompatible, format!("{path} is damaged or not a store of leases: move it away, or give another path"))
         }

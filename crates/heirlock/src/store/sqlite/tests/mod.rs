@@ -90,7 +90,7 @@ impl Hand {
     fn step<T: Send + 'static>(
         &self,
         now: Now<'_>,
-        verb: impl FnMut(&mut KeyRows<'_, '_>, Now<'_>) -> rusqlite::Result<Outcome<T>> + Send + 'static,
+        verb: impl FnOnce(&mut KeyRows<'_, '_>, Now<'_>) -> rusqlite::Result<Outcome<T>> + Send + 'static,
     ) -> Outcome<T> {
         let Now::Clock { mono_ms, wall_us } = now else { panic!("this engine has a clock") };
         self.clock.set(mono_ms, wall_us);
