@@ -118,7 +118,7 @@ impl Error {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> heirlock::Result<()> {
     /// let pool = Pool::builder().threads(1).build()?;
     /// let error = pool.spawn(Worker::new("rash"), async { panic!("on purpose") }).await.unwrap_err();
-    /// assert_eq!(error.to_string(), "task "rash" panicked: on purpose");
+    /// assert_eq!(error.to_string(), r#"task "rash" panicked: on purpose"#);
     /// assert_eq!(error.into_panic().unwrap().downcast_ref(), Some(&"on purpose"));
     /// # Ok(()) }
     /// ```
