@@ -12,7 +12,7 @@ mod common {
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -54,18 +54,21 @@ async fn mended(session: &Locks, held: &Lease, least: Duration) {
     }
 }
 
+/// In the process that this test starts of itself, its small disk, which is seen by that process alone and gone with it; else nothing is left to do.
+fn small_disk(test: &str) -> Option<PathBuf> {
+    let disk = inside();
+    if disk.is_none() && can_unshare(test, "--mount") {
+        let place = directory();
+        let mount = format!("mount -t tmpfs -o size=512k tmpfs '{}' && exec \"$0\" \"$@\"", place.path().display());
+        assert_passes(again(&["unshare", "--mount", "sh", "-c", &mount], test, place.path()));
+    }
+    disk
+}
+
 /// A small disk does for ever: the log is written back before it has filled it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_log_does_not_fill_a_small_disk() {
-    let test = "the_log_does_not_fill_a_small_disk";
-    let Some(disk) = inside() else {
-        if can_unshare(test, "--mount") {
-            let place = directory();
-            let mount = format!("mount -t tmpfs -o size=512k tmpfs '{}' && exec \"$0\" \"$@\"", place.path().display());
-            assert_passes(again(&["unshare", "--mount", "sh", "-c", &mount], test, place.path()));
-        }
-        return;
-    };
+    let Some(disk) = small_disk("the_log_does_not_fill_a_small_disk") else { return };
     let locks = connect(&disk.join("leases.db")).await;
     for cycle in 0..500 {
         let lease = locks.lock(format!("key {}", cycle % 3)).await.unwrap_or_else(|error| panic!("cycle {cycle}: {}", error.chain()));
@@ -75,16 +78,7 @@ async fn the_log_does_not_fill_a_small_disk() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn case_s23_a_full_disk() {
-    let test = "case_s23_a_full_disk";
-    let Some(disk) = inside() else {
-        if can_unshare(test, "--mount") {
-            let place = directory();
-            // The disk is seen by that process alone, and gone with it.
-            let mount = format!("mount -t tmpfs -o size=512k tmpfs '{}' && exec \"$0\" \"$@\"", place.path().display());
-            assert_passes(again(&["unshare", "--mount", "sh", "-c", &mount], test, place.path()));
-        }
-        return;
-    };
+    let Some(disk) = small_disk("case_s23_a_full_disk") else { return };
     let file = disk.join("leases.db");
     let ttl = ms(3_000);
     let locks = connect(&file).await;

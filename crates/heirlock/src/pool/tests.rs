@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as StdMutex};
-use std::task::Poll;
 use std::time::Duration;
+
+use tokio::task::yield_now;
 
 use super::queue::TaskKey;
 use super::threads::State;
@@ -88,18 +89,6 @@ impl Replay {
     }
 }
 
-async fn pause() {
-    let mut paused = false;
-    std::future::poll_fn(|cx| {
-        if std::mem::replace(&mut paused, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}
-
 const TASKS: usize = 10_000;
 const LOCKS: usize = 40;
 
@@ -135,7 +124,7 @@ impl World {
         let random = &mut random;
         for _ in 0..random.index(6) {
             match random.index(100) {
-                0..40 => pause().await,
+                0..40 => yield_now().await,
                 40..75 => self.hold(random).await?,
                 75..85 => {
                     let priority = any_priority(random);
@@ -179,11 +168,11 @@ impl World {
             let first = random.index(LOCKS);
             let mut guard = self.locks[first].lock().await?;
             *guard += 1;
-            pause().await;
+            yield_now().await;
             if first + 1 < LOCKS && random.chance(50) {
                 let second = first + 1 + random.index(LOCKS - first - 1);
                 *self.locks[second].lock().await? += 1;
-                pause().await;
+                yield_now().await;
             }
             Ok(())
         })

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
+use tracing::{Event, Level, Metadata, Subscriber};
 
 /// Everything that was traced, by all tests, of other modules, too: the timer's thread traces as well, so there is one subscriber for all threads.
-static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static SAID: Mutex<Vec<(Level, String)>> = Mutex::new(Vec::new());
 static MORE: Condvar = Condvar::new();
 
 struct Listener;
@@ -44,7 +44,7 @@ impl Subscriber for Listener {
     fn event(&self, event: &Event<'_>) {
         let mut line = Line::default();
         event.record(&mut line);
-        SAID.lock().unwrap().push(line.0);
+        SAID.lock().unwrap().push((*event.metadata().level(), line.0));
         MORE.notify_all();
     }
 
@@ -60,15 +60,21 @@ pub(crate) fn listen() {
 
 /// What was said with this in it; each test has names of its own.
 pub(crate) fn said(part: &str) -> Vec<String> {
-    SAID.lock().unwrap().iter().filter(|line| line.contains(part)).cloned().collect()
+    SAID.lock().unwrap().iter().map(|(_, line)| line).filter(|line| line.contains(part)).cloned().collect()
 }
 
 /// Waits until that has been said, and does this again and again meanwhile.
 #[track_caller]
-pub(crate) fn hears(part: &str, mut meanwhile: impl FnMut()) -> String {
+pub(crate) fn hears(part: &str, meanwhile: impl FnMut()) -> String {
+    hears_leveled(part, meanwhile).1
+}
+
+/// The same with the level.
+#[track_caller]
+pub(crate) fn hears_leveled(part: &str, mut meanwhile: impl FnMut()) -> (Level, String) {
     let mut lines = SAID.lock().unwrap();
     for _ in 0..6_000 {
-        if let Some(line) = lines.iter().find(|line| line.contains(part)) {
+        if let Some(line) = lines.iter().find(|(_, line)| line.contains(part)) {
             return line.clone();
         }
         drop(lines);

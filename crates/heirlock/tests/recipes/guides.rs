@@ -1,17 +1,13 @@
 //! What the guides say that heirlock says is what it says.
 
-use std::fmt::{Debug, Write};
 use std::sync::Arc;
-use std::sync::{Condvar as StdCondvar, Mutex as StdMutex};
 use std::time::Duration;
 
 use heirlock::Worker;
 use heirlock::clock::ManualClock;
 use heirlock::local::{Domain, Mutex, Promise, RwLock};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
 
+use crate::common::traced::{hears_leveled, listen};
 use crate::{in_time, once};
 
 const DEADLOCKS: &str = include_str!("../../../../docs/deadlocks.md");
@@ -172,62 +168,9 @@ async fn a_long_hold() {
     assert_shown(CONTENTION, &hears("cache of pages", &clock));
 }
 
-/// Everything that was traced: the timer's thread traces as well, so there is one subscriber for all threads.
-static SAID: StdMutex<Vec<String>> = StdMutex::new(Vec::new());
-static MORE: StdCondvar = StdCondvar::new();
-
-struct Listener;
-
-/// `LEVEL message field=value ...`
-struct Line(String, String);
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        if field.name() == "message" { write!(self.0, " {value:?}") } else { write!(self.1, " {}={value:?}", field.name()) }.unwrap();
-    }
-}
-
-impl Subscriber for Listener {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("heirlock")
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut line = Line(event.metadata().level().to_string(), String::new());
-        event.record(&mut line);
-        SAID.lock().unwrap().push(line.0 + &line.1);
-        MORE.notify_all();
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-fn listen() {
-    static ONCE: std::sync::Once = std::sync::Once::new();
-    ONCE.call_once(|| tracing::subscriber::set_global_default(Listener).unwrap());
-}
-
-/// Waits until a line with this was traced, while the clock goes on.
+/// Waits until a line with this was traced, while the clock goes on; with its level.
 #[track_caller]
 fn hears(part: &str, clock: &ManualClock) -> String {
-    let mut lines = SAID.lock().unwrap();
-    for _ in 0..6_000 {
-        if let Some(line) = lines.iter().find(|line| line.contains(part)) {
-            return line.clone();
-        }
-        drop(lines);
-        clock.advance(ms(100));
-        lines = MORE.wait_timeout(SAID.lock().unwrap(), ms(5)).unwrap().0;
-    }
-    panic!("nobody said {part:?}: {lines:#?}")
+    let (level, line) = hears_leveled(part, || clock.advance(ms(100)));
+    format!("{level} {line}")
 }

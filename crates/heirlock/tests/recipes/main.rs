@@ -5,6 +5,8 @@
 #[path = "../common"]
 mod common {
     pub(crate) mod random;
+    #[allow(dead_code)]
+    pub(crate) mod traced;
 }
 
 /// The very files that users read and run; their `main` is not called here.
